@@ -1,0 +1,176 @@
+"""Statements, and the function that holds them.
+
+Not interned: a statement is a small object, compared by identity, and never changed after it was made. Loops run from 0; their extent may be an
+expression. A loop of kind "parallel" may run its iterations in any order and at once, "vectorized" all together as lanes, "unrolled" in order but
+written out; "thread" is an index of a GPU (`thread` says which).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from .expr import Buffer, Const, Expr, Var, as_expr
+from .printer import Names, function_text, statement_lines
+
+LOOP_KINDS = ("serial", "parallel", "vectorized", "unrolled", "thread")
+
+
+class Stmt:
+    """A statement."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "\n".join(statement_lines(self, Names()))
+
+    __repr__ = __str__
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Store(Stmt):
+    """`buffer[indices] = value`; only the lanes where `predicate` holds are written."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    value: Expr
+    predicate: Expr | None = None
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Seq(Stmt):
+    """One after another. Make it with `seq`, which keeps it flat."""
+
+    body: tuple[Stmt, ...]
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class For(Stmt):
+    """`var` from 0 to `extent` - 1. `pragmas`: (key, value) pairs for the generator and the unroll pass."""
+
+    var: Var
+    extent: Expr
+    kind: str
+    body: Stmt
+    thread: str | None = None
+    pragmas: tuple[tuple[str, int | str], ...] = ()
+
+    @property
+    def constant_extent(self) -> int | None:
+        """The extent where it is a constant."""
+        return self.extent.value if isinstance(self.extent, Const) else None  # type: ignore[return-value]
+
+    def with_body(self, body: Stmt) -> For:
+        """This loop around another body."""
+        return self if body is self.body else For(self.var, self.extent, self.kind, body, self.thread, self.pragmas)
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class If(Stmt):
+    """`then` where the scalar `condition` holds, else `otherwise`."""
+
+    condition: Expr
+    then: Stmt
+    otherwise: Stmt | None = None
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Allocate(Stmt):
+    """`buffer` exists inside `body`, with undefined contents.
+
+    `place` is None until the storage pass decides: Place("stack"), Place("call", offset) in the workspace of the call, or Place("thread", offset) in
+    the workspace each thread of a parallel loop has; offsets in bytes.
+    """
+
+    buffer: Buffer
+    body: Stmt
+    place: Place | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a buffer lives."""
+
+    kind: str  # "stack", "call", "thread"
+    offset: int | Expr = 0
+
+    def __str__(self) -> str:
+        return self.kind if self.kind == "stack" else f"{self.kind} + {self.offset}"
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Bind(Stmt):
+    """`var` is `value` inside `body`."""
+
+    var: Var
+    value: Expr
+    body: Stmt
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Produce(Stmt):
+    """What one stage computes; means no more than its body. It tells readers whose loops these are."""
+
+    name: str
+    body: Stmt
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Prefetch(Stmt):
+    """A hint that `buffer[indices]` will be read soon. The address need not be inside the buffer."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Func:
+    """A function: `params` in argument order, those in `outputs` are written; `sizes` are the symbolic extents, bound by the caller.
+
+    `workspace_bytes` (call, thread): intermediate storage outside the stack, set by the storage pass.
+    """
+
+    name: str
+    params: tuple[Buffer, ...]
+    outputs: frozenset[Buffer]
+    body: Stmt
+    sizes: tuple[Var, ...] = ()
+    workspace_bytes: tuple[int | Expr, int | Expr] = field(default=(0, 0))
+
+    def with_body(self, body: Stmt) -> Func:
+        """This function with another body; itself if that is the same object."""
+        return self if body is self.body else Func(self.name, self.params, self.outputs, body, self.sizes, self.workspace_bytes)
+
+    def __str__(self) -> str:
+        return function_text(self)
+
+    __repr__ = __str__
+
+
+Node: TypeAlias = Expr | Stmt
+
+
+def seq(*statements: Stmt | None) -> Stmt:
+    """The statements in order, flat; a single one is itself."""
+    flat: list[Stmt] = []
+    for statement in statements:
+        if statement is None:
+            continue
+        if statement.__class__ is Seq:
+            flat.extend(statement.body)  # type: ignore[attr-defined]
+        else:
+            flat.append(statement)
+    return flat[0] if len(flat) == 1 else Seq(tuple(flat))
+
+
+def store(buffer: Buffer, indices: Iterable[Expr | int], value: Expr, predicate: Expr | None = None) -> Store:
+    """`buffer[indices] = value`."""
+    return Store(buffer, tuple(as_expr(i) for i in indices), value, predicate)
+
+
+def nested(loops: Sequence[For], body: Stmt) -> Stmt:
+    """`body` inside the loops, the first outermost (their own bodies are ignored)."""
+    for loop in reversed(loops):
+        body = For(loop.var, loop.extent, loop.kind, body, loop.thread, loop.pragmas)
+    return body
