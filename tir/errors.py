@@ -1,7 +1,7 @@
 """The errors of the package, by who can act on them.
 
 * the user: TEError (a declaration), ScheduleError (a primitive or a schedule), TargetError (a target's limits or name), ArgumentError (an
-  argument of a call), PipelineError (an order of passes);
+  argument of a call), PipelineError (an order of passes), LogError (a tuning log that cannot be used, or lacks what was asked for);
 * the toolchain: CompileError (command, path of the source, the compiler's words);
 * ourselves: InternalError. Please report it.
 
@@ -33,6 +33,10 @@ class ArgumentError(TilewrightError):
 
 class PipelineError(TilewrightError):
     """A list of passes in an order that cannot work."""
+
+
+class LogError(TilewrightError):
+    """A tuning log that is damaged, foreign or newer than this program, or that holds no record of what was asked for."""
 
 
 class CompileError(TilewrightError):
