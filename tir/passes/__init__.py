@@ -1,1 +1,9 @@
-"""Passes."""
+"""The passes, by name, and the pipelines made of them."""
+
+from .flatten import Flatten
+from .manager import CountersInstrument, Dump, Instrument, Pass, Pipeline, StopAfter, Times, Verify
+from .pipeline import pipeline_for
+
+PASSES: dict[str, type[Pass]] = {p.name: p for p in (Flatten,)}
+
+__all__ = ["PASSES", "CountersInstrument", "Dump", "Instrument", "Pass", "Pipeline", "StopAfter", "Times", "Verify", "pipeline_for"]

@@ -1,0 +1,110 @@
+"""Flatten: every buffer becomes one-dimensional, `A[i, k]` becomes `A[i * K + k]`. Strides end here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from ..expr import Buffer, Const, Expr, Load, add, as_expr, const, load, maximum, mul
+from ..stmt import Allocate, Func, Prefetch, Stmt, Store
+from ..verify import CLOSED, FLAT, TYPED
+from ..visit import Rewriter
+from .manager import Pass
+
+if TYPE_CHECKING:
+    from ..target import Target
+
+
+@dataclass(frozen=True)
+class Flatten(Pass):
+    """`A[i, k]` of `A: float32[M, K]` -> `A[i * K + k]` of `A: float32[M * K]`.
+
+    A stride of the buffer takes the place of the product of inner extents.
+    """
+
+    name: ClassVar[str] = "flatten"
+    requires: ClassVar[tuple[str, ...]] = (TYPED, CLOSED)
+    gives: ClassVar[tuple[str, ...]] = (FLAT,)
+
+    def run(self, func: Func, target: Target) -> Func:
+        flattener = _Flattener()
+        body = flattener.rewrite_statement(func.body)
+        params = tuple(flattener.flat(p) for p in func.params)
+        if body is func.body and all(a is b for a, b in zip(params, func.params, strict=True)):
+            return func
+        outputs = frozenset(flattener.flat(p) for p in func.outputs)
+        return Func(func.name, params, outputs, body, func.sizes, func.workspace_bytes)
+
+
+class _Flattener(Rewriter):
+    def __init__(self) -> None:
+        super().__init__()
+        self._flat: dict[Buffer, Buffer] = {}
+        self._strides: dict[Buffer, tuple[Expr, ...]] = {}
+
+    def flat(self, buffer: Buffer) -> Buffer:
+        """The one-dimensional buffer in place of `buffer`; itself where it is one."""
+        found = self._flat.get(buffer)
+        if found is None:
+            dense = len(buffer.shape) == 1 and buffer.strides is None
+            found = self._flat[buffer] = buffer if dense else Buffer(buffer.name, (_size(buffer),), buffer.dtype, buffer.scope)
+        return found
+
+    def _index(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """The one index in place of `indices`, which are rewritten already."""
+        if self.flat(buffer) is buffer:
+            return indices
+        strides = self._strides.get(buffer)
+        if strides is None:
+            strides = self._strides[buffer] = strides_of(buffer)
+        total: Expr = const(0, "int32")
+        for index, stride in zip(indices, strides, strict=True):
+            total = add(total, mul(index, stride))
+        return (total,)
+
+    def rewrite_Load(self, node: Load) -> Expr:
+        changed: Load = self.rewrite_children(node)
+        if changed.__class__ is not Load or self.flat(changed.buffer) is changed.buffer:
+            return changed
+        return load(self.flat(changed.buffer), self._index(changed.buffer, changed.indices), changed.predicate)
+
+    def rewrite_Store(self, node: Store) -> Stmt:
+        changed: Store = self.rewrite_children(node)
+        if self.flat(changed.buffer) is changed.buffer:
+            return changed
+        return Store(self.flat(changed.buffer), self._index(changed.buffer, changed.indices), changed.value, changed.predicate)
+
+    def rewrite_Prefetch(self, node: Prefetch) -> Stmt:
+        changed: Prefetch = self.rewrite_children(node)
+        if self.flat(changed.buffer) is changed.buffer:
+            return changed
+        return Prefetch(self.flat(changed.buffer), self._index(changed.buffer, changed.indices))
+
+    def rewrite_Allocate(self, node: Allocate) -> Stmt:
+        flat, body = self.flat(node.buffer), self.rewrite_statement(node.body)
+        return node if flat is node.buffer and body is node.body else Allocate(flat, body, node.place)
+
+
+def strides_of(buffer: Buffer) -> tuple[Expr, ...]:
+    """How many elements apart neighbours are, for each dimension."""
+    if buffer.strides is not None:
+        return tuple(as_expr(s) for s in buffer.strides)
+    strides: list[Expr] = []
+    stride: Expr = const(1, "int32")
+    for extent in reversed(buffer.shape):
+        strides.append(stride)
+        stride = mul(as_expr(extent), stride)
+    return tuple(reversed(strides))
+
+
+def _size(buffer: Buffer) -> int | Expr:
+    """Elements that `buffer` spans: along its widest dimension, stride times extent."""
+    if buffer.strides is None:
+        size: Expr = const(1, "int32")
+        for extent in buffer.shape:
+            size = mul(size, as_expr(extent))
+    else:
+        size = const(0 if buffer.shape else 1, "int32")
+        for extent, stride in zip(buffer.shape, buffer.strides, strict=True):
+            size = maximum(size, mul(as_expr(extent), as_expr(stride)))
+    return int(size.value) if isinstance(size, Const) else size

@@ -1,0 +1,288 @@
+"""Passes, the order they run in, and the instruments that watch them.
+
+An order is written by hand (pipeline.py) and checked when the `Pipeline` is built: each pass says which facts (see ../verify.py) it
+requires, gives and breaks, so "must run before" is data and a wrong order fails at once, not in a wrong kernel.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from ..errors import InternalError, PipelineError
+from ..node import COUNTERS
+from ..stmt import Func
+from ..verify import CLOSED, FACTS, TYPED
+
+if TYPE_CHECKING:
+    from ..target import Target
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A rewriting of functions. A subclass is a frozen dataclass whose fields are its options.
+
+    Class attributes: `name`; `requires`, `gives`, `breaks`: names of facts. What a pass neither gives nor breaks it keeps.
+    """
+
+    name: ClassVar[str] = ""
+    requires: ClassVar[tuple[str, ...]] = ()
+    gives: ClassVar[tuple[str, ...]] = ()
+    breaks: ClassVar[tuple[str, ...]] = ()
+
+    def run(self, func: Func, target: Target) -> Func:
+        """The rewritten function; the same object where nothing changed."""
+        raise NotImplementedError
+
+
+class Instrument:
+    """Watches a pipeline run; it may not change the function. Override what is needed.
+
+    A pass that occurs twice in a pipeline has the labels "simplify" and "simplify#2".
+    """
+
+    def start(self, pipeline: Pipeline, func: Func, target: Target) -> None:
+        """Called before the first pass."""
+
+    def before(self, position: int, func: Func) -> None:
+        """Called before the pass at `position`, with the function it will get."""
+
+    def after(self, position: int, old: Func, new: Func) -> None:
+        """Called after the pass at `position`."""
+
+    def failed(self, position: int, func: Func, error: Exception) -> None:
+        """Called when the pass at `position`, or an instrument's look at what it made, raised; `func` is what the pass was given."""
+
+    def wants_stop(self, position: int) -> bool:
+        """Whether to end the run after the pass at `position`."""
+        return False
+
+
+class Pipeline:
+    """A checked order of passes.
+
+    Arguments: `name`, for messages; `start`: the facts that functions given to it have; `passes`; `end`: the facts the result must have.
+    A pass without what it requires, or an end that is not reached, is a PipelineError saying which fact is missing, who broke it and which
+    passes give it. Attribute `facts`: those that hold before the first pass, and after each.
+    """
+
+    def __init__(self, name: str, *, start: Iterable[str], passes: Sequence[Pass], end: Iterable[str]):
+        self.name, self.start, self.passes, self.end = name, frozenset(start), tuple(passes), frozenset(end)
+        self.labels = tuple(_labels(self.passes))
+        self.facts = self._check()
+
+    def _check(self) -> tuple[frozenset[str], ...]:
+        known = [self.start]
+        broken_by: dict[str, str] = {}
+        self._refuse_unknown(self.start | self.end, f"pipeline {self.name!r}")
+        for position, (label, each) in enumerate(zip(self.labels, self.passes, strict=True), 1):
+            self._refuse_unknown({*each.requires, *each.gives, *each.breaks}, f"pass {label!r}")
+            for fact in each.requires:
+                if fact not in known[-1]:
+                    raise PipelineError(
+                        f"pipeline {self.name!r}: pass {label!r} (number {position} of {len(self.passes)}) requires "
+                        f"{self._missing(fact, broken_by)} Put it after one of them."
+                    )
+            for fact in each.breaks:
+                if fact in known[-1] and fact not in each.gives:
+                    broken_by[fact] = f"{label!r} (number {position})"
+            known.append((known[-1] - frozenset(each.breaks)) | frozenset(each.gives))
+        for fact in sorted(self.end - known[-1]):
+            raise PipelineError(f"pipeline {self.name!r} must end with {self._missing(fact, broken_by)} Add one of them after that.")
+        return tuple(known)
+
+    @staticmethod
+    def _refuse_unknown(facts: Iterable[str], where: str) -> None:
+        for fact in sorted(set(facts) - FACTS.keys()):
+            close = difflib.get_close_matches(fact, FACTS, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise PipelineError(f"{where} names the unknown fact {fact!r}{hint} Known are {', '.join(FACTS)} (tir/verify.py)")
+
+    def _missing(self, fact: str, broken_by: dict[str, str]) -> str:
+        why = f"it was broken by {broken_by[fact]}" if fact in broken_by else "no earlier pass gives it, nor do functions come with it"
+        givers = sorted({c.name for c in _subclasses(Pass) if fact in c.gives} | {p.name for p in self.passes if fact in p.gives})
+        return f"the fact {fact!r} ({FACTS[fact].meaning}): {why}. Passes that give it: {', '.join(map(repr, givers)) or 'none'}."
+
+    def insert_after(self, label: str, *passes: Pass) -> Pipeline:
+        """This pipeline with `passes` after the one labelled `label`."""
+        at = self._position(label) + 1
+        return self._with((*self.passes[:at], *passes, *self.passes[at:]))
+
+    def insert_before(self, label: str, *passes: Pass) -> Pipeline:
+        """This pipeline with `passes` before the one labelled `label`."""
+        at = self._position(label)
+        return self._with((*self.passes[:at], *passes, *self.passes[at:]))
+
+    def _with(self, passes: tuple[Pass, ...]) -> Pipeline:
+        return Pipeline(self.name, start=self.start, passes=passes, end=self.end)
+
+    def _position(self, label: str) -> int:
+        if label not in self.labels:
+            raise PipelineError(f"pipeline {self.name!r} has no pass {label!r}; it has {', '.join(self.labels)}")
+        return self.labels.index(label)
+
+    def run(self, func: Func, target: Target, instruments: Sequence[Instrument] = ()) -> Func:
+        """The function after all passes. An error of a pass carries a note that names the pass."""
+        for instrument in instruments:
+            instrument.start(self, func, target)
+        for position, each in enumerate(self.passes):
+            old = func
+            try:
+                for instrument in instruments:
+                    instrument.before(position, old)
+                func = each.run(old, target)
+                for instrument in instruments:
+                    instrument.after(position, old, func)
+            except Exception as error:
+                error.add_note(
+                    f"in pass {self.labels[position]!r} (number {position + 1}) of pipeline {self.name!r}, function {old.name!r}"
+                )
+                for instrument in instruments:
+                    instrument.failed(position, old, error)
+                raise
+            if any(instrument.wants_stop(position) for instrument in instruments):
+                break
+        return func
+
+    def __str__(self) -> str:
+        """One line for each pass: what it requires, gives and breaks."""
+        width = max(map(len, self.labels), default=0)
+        return "\n".join(
+            "; ".join([f"{label:{width}}", *(f"{word} {', '.join(getattr(p, word)) or '-'}" for word in ("requires", "gives", "breaks"))])
+            for label, p in zip(self.labels, self.passes, strict=True)
+        )
+
+
+def _labels(passes: Sequence[Pass]) -> Iterator[str]:
+    count: dict[str, int] = {}
+    for each in passes:
+        count[each.name] = count.get(each.name, 0) + 1
+        yield each.name if count[each.name] == 1 else f"{each.name}#{count[each.name]}"
+
+
+def _subclasses(cls: type[Pass]) -> Iterator[type[Pass]]:
+    for child in cls.__subclasses__():
+        yield child
+        yield from _subclasses(child)
+
+
+# --------------------------------------------------------------------------------------------------------------- instruments
+
+
+class Verify(Instrument):
+    """Checks what passes claim. Level 1: types and variables; 2: every fact that is claimed to hold."""
+
+    def __init__(self, level: int = 2):
+        self.level = level
+
+    def start(self, pipeline: Pipeline, func: Func, target: Target) -> None:
+        self.pipeline, self.target = pipeline, target
+        if self.level:
+            self._check(func, pipeline.start, "the function given to")
+
+    def after(self, position: int, old: Func, new: Func) -> None:
+        if self.level and new is not old:
+            self._check(new, self.pipeline.facts[position + 1], f"what pass {self.pipeline.labels[position]!r} made in")
+
+    def _check(self, func: Func, facts: frozenset[str], whose: str) -> None:
+        for fact in FACTS.values():
+            if fact.check is None or fact.name not in facts or (self.level < 2 and fact.name not in (TYPED, CLOSED)):
+                continue
+            problems = fact.check(func)
+            if problems:
+                shown = "\n".join(f"  * {p}" for p in problems[:8])
+                raise InternalError(f"{whose} pipeline {self.pipeline.name!r} is not {fact.name!r} ({fact.meaning}):\n{shown}\n{func}")
+
+
+class Dump(Instrument):
+    """Writes the function into a folder: `00_start.txt`, then `NN_PASS.txt` after each pass, `NN_PASS.diff` where it changed something, and
+    `index.txt`, which says of each pass whether it did. When a pass raises, `NN_PASS.failed.txt` has what it was given, and the error."""
+
+    def __init__(self, folder: str | os.PathLike[str]):
+        self.folder = os.fspath(folder)
+
+    def start(self, pipeline: Pipeline, func: Func, target: Target) -> None:
+        os.makedirs(self.folder, exist_ok=True)
+        self.names = [f"{number:02d}_{label.replace('#', '_')}" for number, label in enumerate(pipeline.labels, 1)]
+        self.text, self.text_in, self.index = f"{func}\n", "00_start.txt", [f"{func.name} for {target}", "00_start"]
+        self._write("00_start.txt", self.text)
+
+    def after(self, position: int, old: Func, new: Func) -> None:
+        name = self.names[position]
+        text = self.text if new is old else f"{new}\n"
+        if text == self.text:
+            self._write(f"{name}.txt", f"unchanged since {self.text_in}\n")
+            self.index.append(f"{name}: unchanged")
+        else:
+            lines = list(difflib.unified_diff(self.text.splitlines(), text.splitlines(), self.text_in, f"{name}.txt", lineterm=""))
+            self._write(f"{name}.txt", text)
+            self._write(f"{name}.diff", "\n".join(lines) + "\n")
+            added, removed = (sum(line.startswith(sign) for line in lines[2:]) for sign in "+-")
+            self.index.append(f"{name}: +{added} -{removed} lines")
+            self.text, self.text_in = text, f"{name}.txt"
+        self._write("index.txt", "\n".join(self.index) + "\n")
+
+    def failed(self, position: int, func: Func, error: Exception) -> None:
+        name = self.names[position]
+        self._write(f"{name}.failed.txt", f"{func}\n\n{type(error).__name__}: {error}\n")
+        self.index.append(f"{name}: raised {type(error).__name__}")
+        self._write("index.txt", "\n".join(self.index) + "\n")
+
+    def _write(self, name: str, text: str) -> None:
+        with open(os.path.join(self.folder, name), "w", encoding="utf-8") as file:
+            file.write(text)
+
+
+class Times(Instrument):
+    """Seconds that each pass took; `seconds` has one entry for each pass that ran, by label."""
+
+    def start(self, pipeline: Pipeline, func: Func, target: Target) -> None:
+        self.labels = pipeline.labels
+        self.seconds: dict[str, float] = {}
+
+    def before(self, position: int, func: Func) -> None:
+        self._since = time.perf_counter()
+
+    def after(self, position: int, old: Func, new: Func) -> None:
+        self.seconds[self.labels[position]] = time.perf_counter() - self._since
+
+    def __str__(self) -> str:
+        lines = [f"{label:12} {seconds * 1e3:8.3f} ms" for label, seconds in self.seconds.items()]
+        return "\n".join([*lines, f"{'all':12} {sum(self.seconds.values()) * 1e3:8.3f} ms"])
+
+
+class CountersInstrument(Instrument):
+    """Nodes built, rules tried and rules hit in each pass; `counts` has one entry for each pass that ran, by label."""
+
+    def start(self, pipeline: Pipeline, func: Func, target: Target) -> None:
+        self.labels = pipeline.labels
+        self.counts: dict[str, dict[str, int]] = {}
+
+    def before(self, position: int, func: Func) -> None:
+        self._since = COUNTERS.snapshot()
+
+    def after(self, position: int, old: Func, new: Func) -> None:
+        now = COUNTERS.snapshot()
+        self.counts[self.labels[position]] = {name: now[name] - self._since[name] for name in now}
+
+    def __str__(self) -> str:
+        return "\n".join(f"{label:12} " + "  ".join(f"{n} {name}" for name, n in counts.items()) for label, counts in self.counts.items())
+
+
+class StopAfter(Instrument):
+    """Ends the run after the pass with this label."""
+
+    def __init__(self, label: str):
+        self.label = label
+
+    def start(self, pipeline: Pipeline, func: Func, target: Target) -> None:
+        if self.label not in pipeline.labels:
+            raise PipelineError(f"cannot stop after {self.label!r}: pipeline {pipeline.name!r} has {', '.join(pipeline.labels)}")
+        self.labels = pipeline.labels
+
+    def wants_stop(self, position: int) -> bool:
+        return self.labels[position] == self.label

@@ -1,0 +1,35 @@
+"""The order of passes for each kind of target, each line with its reason."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from ..errors import TargetError
+from ..verify import CLOSED, FLAT, IN_BOUNDS, RACE_FREE, TYPED
+from .flatten import Flatten
+from .manager import Pipeline
+
+if TYPE_CHECKING:
+    from ..target import Target
+
+START = (TYPED, CLOSED, IN_BOUNDS, RACE_FREE)  # what schedule/lower.py gives
+
+
+def pipeline_for(target: str | Target) -> Pipeline:
+    """The pipeline for a target, or for the kind of that name."""
+    return _pipeline(target if isinstance(target, str) else target.kind)
+
+
+@lru_cache
+def _pipeline(kind: str) -> Pipeline:
+    if kind != "c":
+        raise TargetError(f"there is no pipeline for the kind of target {kind!r}; there is one for 'c'")
+    return Pipeline(
+        "c",
+        start=START,
+        passes=(
+            Flatten(),  # one index per access: what all later passes reason about
+        ),
+        end=(TYPED, CLOSED, IN_BOUNDS, RACE_FREE, FLAT),
+    )
