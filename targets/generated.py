@@ -1,0 +1,105 @@
+"""What a generator hands to the runtime: source text and the description of the function in it. Data only.
+
+The calling convention of the C target: for a function NAME the source defines
+
+    int32_t NAME(type *restrict A, const type *restrict B, ..., int64_t n, ...);
+
+with the arrays in argument order, then the symbolic sizes. It returns 0, or another number when memory for intermediates could not be had.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+from ..tir.errors import TargetError
+from ..tir.target import Target
+
+# The symbol under which the runtime puts the description into every library, so that it can be loaded from the file alone.
+SIGNATURE_SYMBOL = "tilewright_signature"
+ABI_VERSION = 1
+
+
+@dataclass(frozen=True)
+class ArgumentSpec:
+    """One array argument: an extent is a number, the name of a symbolic size, or an expression of sizes such as "n + 1"."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...]
+    is_output: bool
+
+    def __str__(self) -> str:
+        return f"{self.name}: {'out ' if self.is_output else ''}{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """How a function is called: its symbol, its arguments in order, the names of the sizes that are passed after them, and the bytes of
+    intermediate storage that one call takes. Iterating and indexing give the arguments; as text it reads like a declaration."""
+
+    name: str
+    arguments: tuple[ArgumentSpec, ...]
+    sizes: tuple[str, ...] = ()
+    workspace_bytes: int = 0
+    uses_openmp: bool = False
+
+    def __len__(self) -> int:
+        return len(self.arguments)
+
+    def __iter__(self) -> Iterator[ArgumentSpec]:
+        return iter(self.arguments)
+
+    def __getitem__(self, index: int) -> ArgumentSpec:
+        return self.arguments[index]
+
+    def __repr__(self) -> str:
+        return f"{self.name}({', '.join(map(str, self.arguments))})"
+
+    def to_json(self, target: Target) -> str:
+        """The text that a library carries; `target` is what it was built for."""
+        return json.dumps({"abi": ABI_VERSION, "target": asdict(target), **asdict(self)}, separators=(",", ":"))
+
+
+def signature_from_json(text: str, origin: str) -> tuple[Signature, Target]:
+    """What `Signature.to_json` wrote. A TargetError that names `origin` where it is of another version or not ours."""
+    try:
+        data = json.loads(text)
+        version = data.pop("abi")
+        if version != ABI_VERSION:
+            raise TargetError(
+                f"{origin} was built by a Tilewright whose calls are of version {version}, ours are {ABI_VERSION}: build it again"
+            )
+        target = Target.from_json(json.dumps(data.pop("target")))
+        arguments = tuple(ArgumentSpec(**{**spec, "shape": tuple(spec["shape"])}) for spec in data["arguments"])
+        return Signature(**{**data, "arguments": arguments, "sizes": tuple(data["sizes"])}), target
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise TargetError(f"{origin}: its signature cannot be read ({error!r}): not built by Tilewright, or damaged") from None
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A generated function: the fields of `Signature`, and the source that defines it."""
+
+    name: str
+    source: str
+    arguments: tuple[ArgumentSpec, ...]
+    sizes: tuple[str, ...] = ()
+    workspace_bytes: int = 0
+    uses_openmp: bool = False
+
+    @property
+    def signature(self) -> Signature:
+        return Signature(self.name, self.arguments, self.sizes, self.workspace_bytes, self.uses_openmp)
+
+    def source_with_signature(self, target: Target) -> str:
+        """The source followed by the definition of `SIGNATURE_SYMBOL`, which describes the function to `load_module`."""
+        text = self.signature.to_json(target)  # ASCII, as json.dumps writes it
+        pieces = "\n".join("    " + _c_string(text[start : start + 100]) for start in range(0, len(text), 100))
+        return f"{self.source.rstrip()}\n\n/* Read by tilewright.load_module. */\nconst char {SIGNATURE_SYMBOL}[] =\n{pieces};\n"
+
+
+def _c_string(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("?", "\\?")
+    return f'"{escaped}"'

@@ -1,0 +1,98 @@
+"""Shared libraries that can be unloaded again. (`ctypes.CDLL` never unloads, and a tuner loads thousands.)
+
+A library stays mapped as long as its `Library` or any function taken from it is alive: a function holds the library, and a call holds the
+function, so closing one while another thread is inside it is safe.
+"""
+
+from __future__ import annotations
+
+import _ctypes
+import ctypes
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..tir.errors import TargetError
+
+# Runtimes that start threads: were one unloaded with the last kernel that uses it, its idle threads would wake up in unmapped code.
+_RUNTIMES_WITH_THREADS = frozenset({"libgomp.so.1", "libomp.so.5", "libomp.so", "libiomp5.so"})
+_pinned: set[str] = set()
+
+
+class _Handle:
+    """Owns one reference of the dynamic linker; gives it back when it is collected."""
+
+    __slots__ = ("_close", "value")
+
+    def __init__(self, path: str):
+        self._close = _ctypes.dlclose  # kept: module globals may be gone when the interpreter ends
+        self.value = _ctypes.dlopen(path, os.RTLD_NOW | os.RTLD_LOCAL)
+
+    def __del__(self) -> None:
+        if hasattr(self, "value"):
+            self._close(self.value)
+
+
+def _open_by_alias(path: str) -> _Handle:
+    """Open through a name that was never used before: for a path that it knows, the linker gives the library it once loaded from there,
+    although the file was replaced since."""
+    with tempfile.TemporaryDirectory() as folder:
+        alias = os.path.join(folder, os.path.basename(path))
+        os.symlink(path, alias)
+        return _Handle(alias)
+
+
+def _pin_thread_runtimes() -> None:
+    for name in _RUNTIMES_WITH_THREADS - _pinned:
+        try:
+            _ctypes.dlopen(name, os.RTLD_NOW | os.RTLD_NOLOAD | os.RTLD_NODELETE)
+        except OSError:
+            continue  # not loaded
+        _pinned.add(name)
+
+
+class Library:
+    """A loaded shared library. It is unloaded by `close`, or when it is collected, as soon as no function of it is alive.
+
+    `may_have_changed`: another file may have been loaded under this path before. A file that cannot be loaded is a TargetError with the
+    dynamic linker's words.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, may_have_changed: bool = False):
+        self.path = os.path.abspath(path)
+        self._handle: _Handle | None = None
+        try:
+            self._handle = _open_by_alias(self.path) if may_have_changed else _Handle(self.path)
+        except OSError as error:
+            raise TargetError(f"{self.path} cannot be loaded: {error}") from None
+        _pin_thread_runtimes()
+
+    @property
+    def closed(self) -> bool:
+        return self._handle is None
+
+    def close(self) -> None:
+        """Give the library up; it is unmapped when the last function taken from it is gone. Closing twice is fine."""
+        self._handle = None
+
+    def _address(self, symbol: str) -> tuple[_Handle, int]:
+        handle = self._handle
+        if handle is None:
+            raise TargetError(f"{self.path} is closed")
+        try:
+            return handle, _ctypes.dlsym(handle.value, symbol)
+        except OSError:
+            raise TargetError(f"{self.path} has no symbol {symbol!r}") from None
+
+    def function(self, symbol: str, argument_types: Sequence[type], result_type: type | None = ctypes.c_int32) -> Callable[..., Any]:
+        """A C function as a callable that releases the GIL while it runs and keeps the library loaded."""
+        handle, address = self._address(symbol)
+        function = ctypes.CFUNCTYPE(result_type, *argument_types)(address)
+        function._tilewright_library = handle  # type: ignore[attr-defined]
+        return function
+
+    def text(self, symbol: str) -> str:
+        """The characters of an exported `const char symbol[]`."""
+        _, address = self._address(symbol)
+        return ctypes.string_at(address).decode()

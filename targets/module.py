@@ -1,0 +1,182 @@
+"""`Module`: a compiled function that takes arrays. Made by `compile_module` from a generated source, or by `load_module` from a library
+file alone."""
+
+from __future__ import annotations
+
+import ctypes
+import html
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ..tir.errors import TargetError
+from ..tir.target import Target, native_vector_bytes
+from .arrays import ArgumentChecker
+from .generated import SIGNATURE_SYMBOL, Generated, Signature, signature_from_json
+from .header import c_header
+from .loader import Library
+from .timer import TimeResult, measure
+from .toolchain import compile_source
+
+
+class Module:
+    """A compiled function. `module(a, b, c)` runs it on NumPy arrays, or on anything in the CPU's memory with DLPack or the array
+    interface.
+
+    Outputs are arguments too, and are written in place; nothing is copied. A call checks its arguments (ArgumentError), releases the GIL
+    while it computes, and may run in many threads at once. MemoryError: storage for intermediates could not be had.
+    """
+
+    def __init__(self, signature: Signature, target: Target, library: Library, source: str | None):
+        self.signature = signature
+        self.target = target
+        self._source = source
+        self._library = library
+        self._check = ArgumentChecker(signature)
+        kinds = [ctypes.c_void_p] * len(signature) + [ctypes.c_int64] * len(signature.sizes)
+        self._function = library.function(signature.name, kinds)
+
+    def __call__(self, *arguments: Any) -> None:
+        numbers, _owners = self._check(arguments)  # the owners keep exported memory until the call is over
+        if self._function(*numbers):
+            self._out_of_memory()
+
+    def _out_of_memory(self) -> None:
+        raise MemoryError(f"{self.name}: {self.workspace_bytes} bytes of intermediate storage a thread could not be had")
+
+    @property
+    def name(self) -> str:
+        """The function's name, which is also its symbol in the library."""
+        return self.signature.name
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Bytes of intermediate storage that one call needs for each thread."""
+        return self.signature.workspace_bytes
+
+    @property
+    def library_path(self) -> str:
+        """The file of the compiled library."""
+        return self._library.path
+
+    def get_source(self, kind: str = "c") -> str:
+        """The generated text. A TargetError where there is none of this kind, or the module came from a library file."""
+        if kind != self.target.kind:
+            raise TargetError(f"{self.name} was generated for target {self.target.kind!r}; it has no {kind!r} source")
+        if self._source is None:
+            raise TargetError(f"{self.name} was loaded from {self.library_path}; a library does not carry its source")
+        return self._source
+
+    def time_evaluator(
+        self, *, repeat: int = 5, number: int | None = None, min_repeat_ms: float = 50, flush_cache: bool = False
+    ) -> TimeEvaluator:
+        """A function that takes the arguments of a call and times it: see `timer.measure` for what the options mean.
+
+        The arguments are checked once, so that a call costs no more than the C call from Python (about half a microsecond).
+        """
+        return TimeEvaluator(self, {"repeat": repeat, "number": number, "min_repeat_ms": min_repeat_ms, "flush_cache": flush_cache})
+
+    def export_library(self, path: str | os.PathLike[str]) -> None:
+        """Write the library to `path`, and beside it a C header (same name, ".h") for use without Python. `load_module` reads it back."""
+        path = Path(path)
+        if path.suffix == ".h":
+            raise TargetError(f"export_library({str(path)!r}): the header gets the name with .h; give the library another, for example .so")
+        header = path.with_suffix(".h")
+        _replace_file(path, Path(self.library_path).read_bytes())
+        _replace_file(header, c_header(self.signature, self.target, library_file=path.name).encode())
+
+    def close(self) -> None:
+        """Unload the library, once calls that are running have come back. Further calls are a TargetError."""
+        self._function = _Closed(self.name)
+        self._library.close()
+
+    def __repr__(self) -> str:
+        return f"<Module {self.signature}; {self.target}>"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{html.escape(spec.name)}</td><td>{'out' if spec.is_output else 'in'}</td><td>{spec.dtype}</td>"
+            f"<td>{html.escape(' x '.join(map(str, spec.shape)) or 'scalar')}</td></tr>"
+            for spec in self.signature
+        )
+        source = "" if self._source is None else f"<details><summary>source</summary><pre>{html.escape(self._source)}</pre></details>"
+        return (
+            f"<b>{html.escape(self.name)}</b> <small>{html.escape(str(self.target))}; workspace {self.workspace_bytes} bytes</small>"
+            f"<table><tr><th>argument</th><th></th><th>dtype</th><th>shape</th></tr>{rows}</table>{source}"
+        )
+
+
+class TimeEvaluator:
+    """Times calls of a module; made by `Module.time_evaluator`."""
+
+    def __init__(self, module: Module, options: dict[str, Any]):
+        self._module = module
+        self._options = options
+
+    def __call__(self, *arguments: Any) -> TimeResult:
+        numbers, owners = self._module._check(arguments)
+        function = self._module._function
+
+        def call() -> None:
+            if function(*numbers):
+                self._module._out_of_memory()
+
+        result = measure(call, **self._options)
+        del owners  # until here they keep exported memory
+        return result
+
+
+class _Closed:
+    """Stands in for the function of a closed module."""
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def __call__(self, *arguments: Any) -> int:
+        raise TargetError(f"module {self._name} was closed")
+
+
+def compile_module(generated: Generated, target: Target) -> Module:
+    """Compile and load a generated function. CompileError where the compiler refuses it; see `toolchain` for the flags and the cache."""
+    source = generated.source_with_signature(target)
+    while True:
+        build = compile_source(source, target, uses_openmp=generated.uses_openmp)
+        try:
+            return Module(generated.signature, target, Library(build.library_path), source)
+        except TargetError:
+            if build.library_path.exists():
+                raise
+            # Another process removed the entry from the cache between the compiler and the loader.
+
+
+def load_module(path: str | os.PathLike[str]) -> Module:
+    """The module in a library that `Module.export_library` wrote, in this process or another; needs no compiler.
+
+    A file that is missing, was not built by Tilewright, or needs wider vectors than this machine has is a TargetError.
+    """
+    path = os.path.abspath(path)
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise TargetError(f"{path} cannot be read: {error.strerror}") from None
+    # Looked for before loading, since loading a library runs code of it.
+    if SIGNATURE_SYMBOL.encode() not in content:
+        raise TargetError(f"{path} is not a library that Tilewright exported: it has no {SIGNATURE_SYMBOL}")
+    library = Library(path, may_have_changed=True)
+    signature, target = signature_from_json(library.text(SIGNATURE_SYMBOL), path)
+    if target.march == "native" and target.vector_bytes > native_vector_bytes():
+        raise TargetError(
+            f"{path} was built for {target.cpu} with {target.vector_bytes * 8}-bit vectors, which this machine does not have; "
+            'build it here, or with Target("c", march="x86-64-v3") or the like'
+        )
+    return Module(signature, target, library, None)
+
+
+def _replace_file(path: Path, content: bytes) -> None:
+    """Write a file so that its old content, which may be mapped by a process, stays as it is."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+    os.chmod(name, 0o644)
+    os.replace(name, path)

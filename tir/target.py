@@ -1,0 +1,221 @@
+"""`Target`: the record of what passes, schedules and generators must know about where a kernel will run.
+
+It holds limits and flags, nothing that emits or runs: that is in `targets/`. It is plain data, hashable and equal by value, and goes
+through JSON into tuning logs; what was detected on the machine that made it stays in it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import re
+from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
+
+from . import config
+from .errors import TargetError
+
+# Every kind of target that is known, and what it means. How to emit for a kind is in `targets/`.
+KINDS = {"c": "C with GNU vector types and OpenMP for the CPU, compiled by gcc or clang"}
+PLANNED_KINDS = {"cuda": "CUDA C++ for NVIDIA GPUs"}
+
+OPTIMISATION_LEVELS = ("-O0", "-O1", "-O2", "-O3", "-Os")
+
+# Widest vectors by the compiler's name of the architecture; any other name gets 16 bytes, which x86-64 and AArch64 always have.
+_VECTOR_BYTES_BY_MARCH = (
+    (
+        r"x86-64-v4|skylake-avx512|cascadelake|cooperlake|cannonlake|icelake.*|tigerlake|rocketlake|sapphirerapids|emeraldrapids"
+        r"|graniterapids.*|znver[45]",
+        64,
+    ),
+    (r"x86-64-v3|haswell|broadwell|skylake|alderlake|raptorlake|meteorlake|arrowlake.*|lunarlake|znver[123]", 32),
+)
+
+
+@dataclass(frozen=True, init=False)
+class Target:
+    """Where a kernel will run.
+
+    Arguments: `kind` ("c"); `march`: the compiler's name of the architecture, "native" for this machine; `threads`: of a parallel loop
+    (default: `default_threads()`), 1 starts no OpenMP; `compiler`: name or path (default: the first found); `sanitize`: compile with
+    AddressSanitizer and UndefinedBehaviorSanitizer; `opt`: the optimisation level; `vector_bytes`, `vector_registers`, `l1_bytes`,
+    `l2_bytes`, `cpu`: detected unless given. An unknown kind or a value out of range is a TargetError.
+    """
+
+    kind: str
+    march: str
+    threads: int
+    compiler: str | None
+    sanitize: bool
+    opt: str
+    vector_bytes: int  # of the widest vector register
+    vector_registers: int
+    l1_bytes: int  # data cache of one core
+    l2_bytes: int  # of one core
+    cpu: str  # the processor's name where march is "native", else ""
+
+    def __init__(
+        self,
+        kind: str = "c",
+        *,
+        march: str = "native",
+        threads: int | None = None,
+        compiler: str | None = None,
+        sanitize: bool = False,
+        opt: str = "-O2",
+        vector_bytes: int | None = None,
+        vector_registers: int | None = None,
+        l1_bytes: int | None = None,
+        l2_bytes: int | None = None,
+        cpu: str | None = None,
+    ):
+        check_kind(kind)
+        if not isinstance(march, str) or not re.fullmatch(r"[\w.+-]+", march) or march.startswith("-"):
+            raise TargetError(f"march {march!r}: expected the compiler's name of an architecture, for example 'native' or 'x86-64-v3'")
+        if opt not in OPTIMISATION_LEVELS:
+            raise TargetError(f"opt {opt!r}: expected one of {', '.join(OPTIMISATION_LEVELS)}")
+        if vector_bytes is None:
+            vector_bytes = _vector_bytes(march)
+        values = {
+            "kind": kind,
+            "march": march,
+            "threads": default_threads() if threads is None else threads,
+            "compiler": compiler,
+            "sanitize": bool(sanitize),
+            "opt": opt,
+            "vector_bytes": vector_bytes,
+            "vector_registers": _vector_registers(vector_bytes) if vector_registers is None else vector_registers,
+            "l1_bytes": cache_bytes(1) if l1_bytes is None else l1_bytes,
+            "l2_bytes": cache_bytes(2) if l2_bytes is None else l2_bytes,
+            "cpu": (cpu_name() if march == "native" else "") if cpu is None else cpu,
+        }
+        for name in ("threads", "vector_bytes", "vector_registers", "l1_bytes", "l2_bytes"):
+            value = values[name]
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise TargetError(f"{name} {value!r}: expected an integer of at least 1")
+        if vector_bytes not in (16, 32, 64):
+            raise TargetError(f"vector_bytes {vector_bytes}: expected 16, 32 or 64")
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def parse(cls, target: str | Target) -> Target:
+        """A Target as it is, or the one of a kind's name."""
+        return target if isinstance(target, Target) else cls(target)
+
+    def to_json(self) -> str:
+        """All fields as JSON; `from_json` gives an equal Target, on any machine."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Target:
+        """The Target that `to_json` wrote. Text that is not one is a TargetError."""
+        try:
+            values = json.loads(text)
+            unknown = set(values) - {field.name for field in fields(cls)}
+        except (ValueError, TypeError) as error:
+            raise TargetError(f"not the JSON of a target: {error}") from None
+        if unknown:
+            raise TargetError(f"JSON of a target has unknown fields {', '.join(sorted(unknown))}: written by a newer version?")
+        return cls(**values)
+
+    def lanes(self, element_bytes: int) -> int:
+        """How many elements of this size the widest vector holds."""
+        return max(1, self.vector_bytes // element_bytes)
+
+    def __str__(self) -> str:
+        cpu = f" ({self.cpu})" if self.cpu else ""
+        parts = [f"{self.kind} {self.march}{cpu}", f"{self.threads} thread{'s' if self.threads > 1 else ''}"]
+        parts.append(f"{self.vector_bytes * 8}-bit vectors")
+        if self.compiler:
+            parts.append(self.compiler)
+        if self.opt != "-O2":
+            parts.append(self.opt)
+        if self.sanitize:
+            parts.append("sanitized")
+        return ", ".join(parts)
+
+
+def check_kind(kind: object) -> None:
+    """A TargetError unless this kind of target exists; it names those that do."""
+    known = ", ".join(repr(name) for name in KINDS)
+    if isinstance(kind, str) and kind in PLANNED_KINDS:
+        raise TargetError(f"target {kind!r} ({PLANNED_KINDS[kind]}) is known, but its generator is not there yet; available: {known}")
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise TargetError(f"unknown target {kind!r}; known kinds: {known}")
+
+
+def default_threads() -> int:
+    """TILEWRIGHT_THREADS, else OMP_NUM_THREADS, else the CPUs that this process may use."""
+    return config.THREADS.value or config.OMP_THREADS.value or usable_cpus()
+
+
+def usable_cpus() -> int:
+    """CPUs that this process may run on: its affinity mask, cut to the quota of its control group (a container)."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = _read("/sys/fs/cgroup/cpu.max").split()
+    if len(quota) == 2 and quota[0].isdigit():
+        count = min(count, math.ceil(int(quota[0]) / int(quota[1])))
+    return max(1, count)
+
+
+def _read(path: str, size: int = 4096) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(size)
+    except OSError:
+        return ""
+
+
+@lru_cache(maxsize=1)
+def _cpuinfo() -> dict[str, str]:
+    # The first processor only: on a machine of many cores the whole file takes the kernel milliseconds.
+    pairs = (line.split(":", 1) for line in _read("/proc/cpuinfo", 8192).split("\n\n")[0].splitlines() if ":" in line)
+    return {key.strip(): value.strip() for key, value in pairs}
+
+
+def cpu_features() -> frozenset[str]:
+    """Instruction sets of this machine by the kernel's names ("avx2", "fma", "asimd" ...); empty where it does not say."""
+    info = _cpuinfo()
+    return frozenset((info.get("flags") or info.get("Features") or "").split())
+
+
+def cpu_name() -> str:
+    """The processor's name with what tells its generation, for example "AMD EPYC, family 25 model 1"."""
+    info = _cpuinfo()
+    name = info.get("model name") or platform.processor() or platform.machine()
+    if "cpu family" in info:
+        name += f", family {info['cpu family']} model {info.get('model', '?')}"
+    return name
+
+
+def native_vector_bytes() -> int:
+    """Bytes of the widest vector register of this machine."""
+    features = cpu_features()
+    if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= features:
+        return 64
+    return 32 if {"avx2", "fma"} <= features else 16
+
+
+def _vector_bytes(march: str) -> int:
+    if march == "native":
+        return native_vector_bytes()
+    return next((size for pattern, size in _VECTOR_BYTES_BY_MARCH if re.fullmatch(pattern, march)), 16)
+
+
+def _vector_registers(vector_bytes: int) -> int:
+    return 32 if vector_bytes == 64 or platform.machine() in ("aarch64", "arm64") else 16
+
+
+@lru_cache(maxsize=4)
+def cache_bytes(level: int) -> int:
+    """Bytes of the data cache of this level that one core sees; 32 KiB, 512 KiB or 8 MiB where the system does not say."""
+    for index in range(8):
+        folder = f"/sys/devices/system/cpu/cpu0/cache/index{index}"
+        size = _read(f"{folder}/size").strip()
+        if _read(f"{folder}/level").strip() == str(level) and _read(f"{folder}/type").strip() != "Instruction" and size:
+            unit = {"K": 1 << 10, "M": 1 << 20}.get(size[-1], 1)
+            return int(size.rstrip("KM")) * unit
+    return {1: 32 << 10, 2: 512 << 10}.get(level, 8 << 20)
