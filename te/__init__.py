@@ -1,1 +1,29 @@
-"""te."""
+"""Tensor expressions: what is computed, with no word about how.
+
+Read in this order: axis, tensor, op, reduce, api, graph, check; library/ has ready-made operators.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from . import library
+from .api import (
+    abs, cast, ceil, clip, compute, const, cos, erf, exp, exp2, floor, fma, if_then_else, isfinite, isinf, isnan, log, log1p, log2, max_value, maximum,
+    min_value, minimum, placeholder, popcount, pow, power, reinterpret, round, rsqrt, select, sigmoid, sin, size_var, sqrt, tanh, trunc, var,
+)  # fmt: skip
+from .axis import IterVar, Range, reduce_axis, thread_axis
+from .op import ComputeOp, Operation, PlaceholderOp, Reducer, Reduction
+from .reduce import all, any, argmax, argmin, comm_reducer, max, min, prod, sum
+from .tensor import Tensor
+
+if TYPE_CHECKING:
+
+    def create_schedule(ops: Any) -> Any:
+        """schedule.create_schedule, put here by the root package: te knows no schedules."""
+
+
+__all__ = [
+    "ComputeOp", "IterVar", "Operation", "PlaceholderOp", "Range", "Reducer", "Reduction", "Tensor", "abs", "all", "any", "argmax", "argmin", "cast", "ceil",
+    "clip", "comm_reducer", "compute", "const", "cos", "create_schedule", "erf", "exp", "exp2", "floor", "fma", "if_then_else", "isfinite", "isinf", "isnan",
+    "library", "log", "log1p", "log2", "max", "max_value", "maximum", "min", "min_value", "minimum", "placeholder", "popcount", "pow", "power", "prod",
+    "reduce_axis", "reinterpret", "round", "rsqrt", "select", "sigmoid", "sin", "size_var", "sqrt", "sum", "tanh", "thread_axis", "trunc", "var",
+]  # fmt: skip

@@ -483,7 +483,7 @@ def as_expr(value: Any) -> Expr:
     """`value` as an expression: expressions and axes as they are; a bool, int or float as a constant of dtype bool, int32 (int64 where needed), float32."""
     if isinstance(value, ExprLike):
         return value.as_expr()
-    value = _plain_number(value)
+    value = as_number(value)
     if isinstance(value, bool):
         return const(value, BOOL)
     if isinstance(value, int):
@@ -491,7 +491,7 @@ def as_expr(value: Any) -> Expr:
     return const(value, FLOAT32)
 
 
-def _plain_number(value: Any) -> Number:
+def as_number(value: Any) -> Number:
     """A Python number from one of Python or NumPy; anything else is refused."""
     if isinstance(value, (bool, int, float)):
         return value
@@ -510,7 +510,7 @@ def const(value: Number, dtype_: str | Expr = "int32") -> Expr:
     kind = dtype_.dtype if isinstance(dtype_, Expr) else dtype(dtype_)
     if kind.lanes > 1:
         return broadcast(const(value, kind.element), kind.lanes)
-    value = _plain_number(value)
+    value = as_number(value)
     key: Any
     if kind.is_float:
         value = round_to(float(value), kind)
@@ -574,10 +574,10 @@ def _operate(make: Callable[[Expr, Expr], Expr], a: Any, b: Any) -> Expr:
     """Apply a constructor to two operands as users write them: numbers are weak, dtypes are promoted by the table."""
     if not isinstance(a, ExprLike):
         b = b.as_expr()
-        a = weak_const(_plain_number(a), b)
+        a = weak_const(as_number(a), b)
     elif not isinstance(b, ExprLike):
         a = a.as_expr()
-        b = weak_const(_plain_number(b), a)
+        b = weak_const(as_number(b), a)
     else:
         a, b = a.as_expr(), b.as_expr()
     return make(a, b)

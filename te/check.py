@@ -1,0 +1,97 @@
+"""What a declaration must satisfy, one function each. All raise TEError; api.py calls them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..tir.dtype import DType
+from ..tir.errors import TEError
+from ..tir.expr import Expr, Var
+from ..tir.visit import variables_of
+from .axis import IterVar
+from .graph import operations, sizes_of
+from .op import ComputeOp
+
+_NARROW = ("bool", "int8", "uint8", "int16")
+
+
+def parameter_names(function: Callable[..., Any], rank: int, name: str) -> list[str]:
+    """The names `function` gives the `rank` axes. Parameters with a default are not axes (`lambda i, t=t: ...`); `*i` takes any number."""
+    if not callable(function):
+        raise TEError(f"compute {name!r}: expected a function of the axes, found {type(function).__name__} {function!r}")
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # a builtin without a signature
+        return [f"i{d}" for d in range(rank)]
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty]
+    rest = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), None)
+    if len(names) > rank or (len(names) < rank and rest is None):
+        at_least = "at least " if rest is not None else ""
+        raise TEError(
+            f"compute {name!r}: the shape has {rank} dimension(s), but its function takes {at_least}{len(names)} axis parameter(s) ({', '.join(names) or 'none'}): "
+            f"give it one parameter for each dimension, or *indices"
+        )
+    return names + [f"{rest}{d}" for d in range(rank - len(names))]
+
+
+def check_shape(shape: Sequence[int | Expr], what: str) -> None:
+    """Extents are not negative."""
+    for d, extent in enumerate(shape):
+        if isinstance(extent, int) and extent < 0:
+            raise TEError(f"{what}: extent {d} is {extent}; an extent is at least 0")
+
+
+def check_accumulator(name: str, kind: DType) -> None:
+    """A sum or product of a narrow integer type would overflow at once."""
+    if kind.element in _NARROW:
+        raise TEError(
+            f"te.{name} over {kind} would be accumulated in {kind} and overflow: cast what is reduced to a type that holds the result, "
+            f"for example te.{name}(x.astype('int32'), axis=...)"
+        )
+
+
+def reduction_axes(axis: Any, name: str) -> tuple[IterVar, ...]:
+    """The axes of a reduction from one or a list of them: reduce axes, each once."""
+    axes = tuple(axis) if isinstance(axis, (tuple, list)) else (axis,)
+    if not axes:
+        raise TEError(f"te.{name}: no axis to reduce over, expected at least one: k = te.reduce_axis((0, K))")
+    for a in axes:
+        if not isinstance(a, IterVar):
+            raise TEError(f"te.{name}: axis is {a!r}, expected a reduce axis: k = te.reduce_axis((0, K)), or a list of them")
+        if a.kind != "reduce":
+            raise TEError(f"te.{name}: axis {a.name!r} is a {a.kind} axis, expected a reduce axis: k = te.reduce_axis((0, K))")
+    for i, a in enumerate(axes):
+        if any(a is b for b in axes[:i]):
+            raise TEError(f"te.{name}: axis {a.name!r} is listed twice")
+    return axes
+
+
+def check_domains(op: ComputeOp) -> None:
+    """The range of a reduce axis depends on sizes only."""
+    axes = {a.var: a for a in (*op.axis, *op.reduce_axis)}
+    for a in op.reduce_axis:
+        if a.dom is None:
+            continue
+        for limit in (a.dom.min, a.dom.extent):
+            for v in variables_of(limit) if isinstance(limit, Expr) else ():
+                if v in axes:
+                    raise TEError(
+                        f"compute {op.name!r}: the range of reduce axis {a.name!r} depends on axis {axes[v].name!r}. Reduce over the whole range and "
+                        f"choose the part with where=, for example te.sum(..., axis={a.name}, where={a.name} < {axes[v].name} + 1)"
+                    )
+
+
+def check_variables(op: ComputeOp) -> None:
+    """Every variable of the computation is one of its axes or a size that a shape brings in."""
+    known: set[Var] = {a.var for a in (*op.axis, *op.reduce_axis)}
+    unknown = {v: None for e in op.expressions for v in variables_of(e) if v not in known}
+    if unknown:
+        sizes = sizes_of(operations([op]))
+        for v in unknown:
+            if v not in sizes:
+                raise TEError(
+                    f"compute {op.name!r}: {v.name!r} is neither one of its axes ({', '.join(a.name for a in (*op.axis, *op.reduce_axis)) or 'it has none'}) nor a size in "
+                    f"the shape of a tensor. A reduce axis must be listed in axis= of the reduction; an axis of another computation cannot be used here"
+                )
