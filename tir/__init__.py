@@ -1,11 +1,28 @@
 """The loop language: expressions, statements, what is known about them, and the passes that rewrite them.
 
-Read in this order: errors, dtype, node, intrin, expr, printer, stmt, visit; affine, bounds, rules, simplify; verify, interp; passes/.
+Read in this order: errors, dtype, node, intrin, expr, printer, stmt, visit; affine, bounds, rules, simplify, interval; verify, interp;
+passes/.
 """
 
-from .expr import Buffer, Const, Expr, Load, Var, const
-from .expr import maximum as max
-from .expr import minimum as min
+from typing import Any
+
+from .expr import Buffer, Const, Expr, Load, Var, const, maximum, minimum, operate
+from .interval import interval
+from .simplify import Analyzer
 from .stmt import Allocate, Bind, For, Func, If, Seq, Stmt, Store
 
-__all__ = ["Allocate", "Bind", "Buffer", "Const", "Expr", "For", "Func", "If", "Load", "Seq", "Stmt", "Store", "Var", "const", "max", "min"]
+
+def max(a: Any, b: Any) -> Expr:
+    """The larger of two expressions or numbers; NaN if either is."""
+    return operate(maximum, a, b)
+
+
+def min(a: Any, b: Any) -> Expr:
+    """The smaller of two expressions or numbers; NaN if either is."""
+    return operate(minimum, a, b)
+
+
+__all__ = [
+    "Allocate", "Analyzer", "Bind", "Buffer", "Const", "Expr", "For", "Func", "If", "Load", "Seq", "Stmt", "Store", "Var", "const",
+    "interval", "max", "min",
+]  # fmt: skip

@@ -43,46 +43,46 @@ class ExprLike:
         raise NotImplementedError
 
     def __add__(self, other: Any) -> Expr:
-        return _operate(add, self, other)
+        return operate(add, self, other)
 
     def __radd__(self, other: Any) -> Expr:
-        return _operate(add, other, self)
+        return operate(add, other, self)
 
     def __sub__(self, other: Any) -> Expr:
-        return _operate(sub, self, other)
+        return operate(sub, self, other)
 
     def __rsub__(self, other: Any) -> Expr:
-        return _operate(sub, other, self)
+        return operate(sub, other, self)
 
     def __mul__(self, other: Any) -> Expr:
-        return _operate(mul, self, other)
+        return operate(mul, self, other)
 
     def __rmul__(self, other: Any) -> Expr:
-        return _operate(mul, other, self)
+        return operate(mul, other, self)
 
     def __truediv__(self, other: Any) -> Expr:
-        return _operate(div, self, other)
+        return operate(div, self, other)
 
     def __rtruediv__(self, other: Any) -> Expr:
-        return _operate(div, other, self)
+        return operate(div, other, self)
 
     def __floordiv__(self, other: Any) -> Expr:
-        return _operate(floordiv, self, other)
+        return operate(floordiv, self, other)
 
     def __rfloordiv__(self, other: Any) -> Expr:
-        return _operate(floordiv, other, self)
+        return operate(floordiv, other, self)
 
     def __mod__(self, other: Any) -> Expr:
-        return _operate(floormod, self, other)
+        return operate(floormod, self, other)
 
     def __rmod__(self, other: Any) -> Expr:
-        return _operate(floormod, other, self)
+        return operate(floormod, other, self)
 
     def __pow__(self, other: Any) -> Expr:
-        return _operate(_power, self, other)
+        return operate(_power, self, other)
 
     def __rpow__(self, other: Any) -> Expr:
-        return _operate(_power, other, self)
+        return operate(_power, other, self)
 
     def __neg__(self) -> Expr:
         return negate(self.as_expr())
@@ -94,54 +94,54 @@ class ExprLike:
         return call("abs", self.as_expr())
 
     def __lt__(self, other: Any) -> Expr:
-        return _operate(lt, self, other)
+        return operate(lt, self, other)
 
     def __le__(self, other: Any) -> Expr:
-        return _operate(le, self, other)
+        return operate(le, self, other)
 
     def __gt__(self, other: Any) -> Expr:
-        return _operate(lt, other, self)
+        return operate(lt, other, self)
 
     def __ge__(self, other: Any) -> Expr:
-        return _operate(le, other, self)
+        return operate(le, other, self)
 
     def __eq__(self, other: object) -> Expr:  # type: ignore[override]
-        return _operate(eq, self, other)
+        return operate(eq, self, other)
 
     def __ne__(self, other: object) -> Expr:  # type: ignore[override]
-        return _operate(ne, self, other)
+        return operate(ne, self, other)
 
     __hash__ = object.__hash__
 
     def __and__(self, other: Any) -> Expr:
-        return _operate(bitwise_and, self, other)
+        return operate(bitwise_and, self, other)
 
     def __rand__(self, other: Any) -> Expr:
-        return _operate(bitwise_and, other, self)
+        return operate(bitwise_and, other, self)
 
     def __or__(self, other: Any) -> Expr:
-        return _operate(bitwise_or, self, other)
+        return operate(bitwise_or, self, other)
 
     def __ror__(self, other: Any) -> Expr:
-        return _operate(bitwise_or, other, self)
+        return operate(bitwise_or, other, self)
 
     def __xor__(self, other: Any) -> Expr:
-        return _operate(bitwise_xor, self, other)
+        return operate(bitwise_xor, self, other)
 
     def __rxor__(self, other: Any) -> Expr:
-        return _operate(bitwise_xor, other, self)
+        return operate(bitwise_xor, other, self)
 
     def __lshift__(self, other: Any) -> Expr:
-        return _operate(shift_left, self, other)
+        return operate(shift_left, self, other)
 
     def __rlshift__(self, other: Any) -> Expr:
-        return _operate(shift_left, other, self)
+        return operate(shift_left, other, self)
 
     def __rshift__(self, other: Any) -> Expr:
-        return _operate(shift_right, self, other)
+        return operate(shift_right, self, other)
 
     def __rrshift__(self, other: Any) -> Expr:
-        return _operate(shift_right, other, self)
+        return operate(shift_right, other, self)
 
     def __invert__(self) -> Expr:
         e = self.as_expr()
@@ -208,7 +208,7 @@ class Const(Expr):
     """A scalar constant: a Python int (bool: 0 or 1) or a float already rounded to its dtype."""
 
     __slots__ = ("value",)
-    value: int | float
+    value: Any  # int or float: an int where the dtype is an integer or bool
 
 
 class Cast(Expr):
@@ -570,7 +570,7 @@ def weak_const(value: Number, like: Expr) -> Expr:
     return const(value, kind)
 
 
-def _operate(make: Callable[[Expr, Expr], Expr], a: Any, b: Any) -> Expr:
+def operate(make: Callable[[Expr, Expr], Expr], a: Any, b: Any) -> Expr:
     """Apply a constructor to two operands as users write them: numbers are weak, dtypes are promoted by the table."""
     if not isinstance(a, ExprLike):
         b = b.as_expr()
