@@ -1,0 +1,141 @@
+"""What the source that interp.py writes calls when it runs: memory, checked vector accesses, functions; and NumPy's names of dtypes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .dtype import DType
+from .errors import InternalError, TilewrightError
+from .intrin import INTRINSICS
+
+Array = np.ndarray[Any, Any]
+
+
+class OutOfBounds(InternalError):
+    """An access outside its buffer."""
+
+
+def numpy_dtype(kind: DType) -> np.dtype[Any]:
+    """The NumPy type of an element; those that NumPy lacks come from the package ml_dtypes."""
+    name = str(kind.element)
+    if kind.is_float and (name == "bfloat16" or kind.element.bits == 8):
+        try:
+            import ml_dtypes
+        except ImportError:
+            raise TilewrightError(f"{name} in NumPy needs the package ml_dtypes: pip install ml_dtypes") from None
+        return np.dtype(getattr(ml_dtypes, {"float8_e4m3": "float8_e4m3fn"}.get(name, name)))
+    return np.dtype(name)
+
+
+class Memory:
+    """Buffers of one run: those of the workspaces share bytes as the storage pass decided."""
+
+    def __init__(self, poison: int):
+        self.poison = poison
+
+    def workspaces(self, call_bytes: int, thread_bytes: int) -> None:
+        self.call, self.thread = (np.full(n, self.poison, np.uint8) for n in (call_bytes, thread_bytes))
+
+    def new_thread_iteration(self) -> None:
+        self.thread.fill(self.poison)
+
+    def allocate(self, name: str, shape: tuple[int, ...], kind: np.dtype[Any]) -> Array:
+        size = kind.itemsize * math.prod(shape)
+        return np.full(size, self.poison, np.uint8).view(kind).reshape(shape)
+
+    def place(self, name: str, shape: tuple[int, ...], kind: np.dtype[Any], where: str, offset: int) -> Array:
+        workspace = self.call if where == "call" else self.thread
+        size = kind.itemsize * math.prod(shape)
+        if offset < 0 or offset + size > len(workspace) or offset % kind.itemsize:
+            raise OutOfBounds(f"buffer {name} ({size} bytes) is placed at byte {offset} of a {where} workspace of {len(workspace)} bytes")
+        workspace[offset : offset + size] = self.poison
+        return workspace[offset : offset + size].view(kind).reshape(shape)
+
+    @staticmethod
+    def bind(name: str, array: Array, shape: tuple[int, ...], kind: np.dtype[Any]) -> Array:
+        if array.dtype != kind or array.size != math.prod(shape) or not array.flags.c_contiguous:
+            raise TilewrightError(f"{name}: expected contiguous {kind}{list(shape)}, found {array.dtype}{list(array.shape)}")
+        return array.reshape(shape)
+
+
+def outside(name: str, shape: tuple[int, ...], *index: int) -> None:
+    raise OutOfBounds(f"{name}[{', '.join(map(str, index))}] is outside {name} of shape {list(shape)}")
+
+
+def _lanes(name: str, shape: tuple[int, ...], indices: tuple[Any, ...], mask: Any) -> tuple[Any, ...]:
+    """The indices of the lanes in `mask` (all where it is None), checked."""
+    indices = tuple(np.broadcast_arrays(*indices)) if len(indices) > 1 else indices
+    if mask is not None:
+        indices = tuple(i[mask] for i in indices)
+    for axis, index in enumerate(indices):
+        wrong = (index < 0) | (index >= shape[axis])
+        if wrong.any():
+            lane = int(wrong.argmax())
+            outside(name, shape, *(int(i[lane]) for i in indices))
+    return indices
+
+
+def vector_load(buffer: Any, name: str, indices: tuple[Any, ...], mask: Any) -> Any:
+    found = buffer[_lanes(name, buffer.shape, indices, mask)]
+    if mask is None:
+        return found
+    result = np.zeros(mask.shape, buffer.dtype)
+    result[mask] = found
+    return result
+
+
+def vector_store(buffer: Any, name: str, indices: tuple[Any, ...], mask: Any, value: Any) -> None:
+    where = _lanes(name, buffer.shape, indices, mask)
+    buffer[where] = value if mask is None else value[mask]
+
+
+def _erf(a: Any) -> Any:
+    if np.ndim(a):
+        return np.array([math.erf(float(x)) for x in a], a.dtype)
+    return type(a)(math.erf(float(a)))
+
+
+def divide(a: int, b: int) -> int:
+    return a // b if b else 0  # as NumPy; only lanes and arms that are thrown away may divide by zero
+
+
+def modulo(a: int, b: int) -> int:
+    return a % b if b else 0
+
+
+def select(condition: Any, a: Any, b: Any) -> Any:
+    return a if condition else b
+
+
+def least(a: Any, b: Any) -> Any:
+    return a if a <= b or a != a else b  # noqa: PLR0124  # NaN
+
+
+def greatest(a: Any, b: Any) -> Any:
+    return a if a >= b or a != a else b  # noqa: PLR0124  # NaN
+
+
+def to_integer(x: Any) -> int:
+    return int(x) if math.isfinite(x) else 0  # out of range: unspecified, but no trap
+
+
+def popcount(bits: int) -> Callable[[Any], Any]:
+    """Ones in the two's complement; NumPy's own counts those of the absolute value."""
+    unsigned = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}[bits]
+    mask = (1 << bits) - 1
+    return lambda a: np.bitwise_count(a.view(unsigned)) if isinstance(a, np.ndarray) else (a & mask).bit_count()
+
+
+SCALAR_INTEGER_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "abs": abs,
+    "shift_left": lambda a, b: a << b if 0 <= b < 64 else 0,
+    "shift_right": lambda a, b: a >> min(b, 63) if b >= 0 else (-1 if a < 0 else 0),
+}
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    i.name: eval(f"lambda {', '.join('abc'[: i.arity])}: {i.numpy}", {"np": np, "erf": _erf}) for i in INTRINSICS.values()
+}
