@@ -7,9 +7,45 @@ from typing import TYPE_CHECKING, Any
 
 from . import library
 from .api import (
-    abs, cast, ceil, clip, compute, const, cos, erf, exp, exp2, floor, fma, if_then_else, isfinite, isinf, isnan, log, log1p, log2, max_value, maximum,
-    min_value, minimum, placeholder, popcount, pow, power, reinterpret, round, rsqrt, select, sigmoid, sin, size_var, sqrt, tanh, trunc, var,
-)  # fmt: skip
+    abs,
+    cast,
+    ceil,
+    clip,
+    compute,
+    const,
+    cos,
+    erf,
+    exp,
+    exp2,
+    floor,
+    fma,
+    if_then_else,
+    isfinite,
+    isinf,
+    isnan,
+    log,
+    log1p,
+    log2,
+    max_value,
+    maximum,
+    min_value,
+    minimum,
+    placeholder,
+    popcount,
+    pow,
+    power,
+    reinterpret,
+    round,
+    rsqrt,
+    select,
+    sigmoid,
+    sin,
+    size_var,
+    sqrt,
+    tanh,
+    trunc,
+    var,
+)
 from .axis import IterVar, Range, reduce_axis, thread_axis
 from .op import ComputeOp, Operation, PlaceholderOp, Reducer, Reduction
 from .reduce import all, any, argmax, argmin, comm_reducer, max, min, prod, sum
@@ -22,8 +58,9 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "ComputeOp", "IterVar", "Operation", "PlaceholderOp", "Range", "Reducer", "Reduction", "Tensor", "abs", "all", "any", "argmax", "argmin", "cast", "ceil",
-    "clip", "comm_reducer", "compute", "const", "cos", "create_schedule", "erf", "exp", "exp2", "floor", "fma", "if_then_else", "isfinite", "isinf", "isnan",
-    "library", "log", "log1p", "log2", "max", "max_value", "maximum", "min", "min_value", "minimum", "placeholder", "popcount", "pow", "power", "prod",
-    "reduce_axis", "reinterpret", "round", "rsqrt", "select", "sigmoid", "sin", "size_var", "sqrt", "sum", "tanh", "thread_axis", "trunc", "var",
+    "ComputeOp", "IterVar", "Operation", "PlaceholderOp", "Range", "Reducer", "Reduction", "Tensor", "abs", "all", "any", "argmax",
+    "argmin", "cast", "ceil", "clip", "comm_reducer", "compute", "const", "cos", "create_schedule", "erf", "exp", "exp2", "floor", "fma",
+    "if_then_else", "isfinite", "isinf", "isnan", "library", "log", "log1p", "log2", "max", "max_value", "maximum", "min", "min_value",
+    "minimum", "placeholder", "popcount", "pow", "power", "prod", "reduce_axis", "reinterpret", "round", "rsqrt", "select", "sigmoid",
+    "sin", "size_var", "sqrt", "sum", "tanh", "thread_axis", "trunc", "var",
 ]  # fmt: skip

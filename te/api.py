@@ -29,11 +29,14 @@ def placeholder(shape: Sequence[Any] | Any, dtype: str = "float32", name: str = 
     return PlaceholderOp(name, extents, _dtype(dtype)).output(0)
 
 
-def compute(shape: Sequence[Any] | Any, fcompute: Callable[..., Any], name: str = "compute", tag: str = "", attrs: Mapping[str, Any] | None = None) -> Any:
+def compute(
+    shape: Sequence[Any] | Any, fcompute: Callable[..., Any], name: str = "compute", tag: str = "", attrs: Mapping[str, Any] | None = None
+) -> Any:
     """A tensor of `shape` whose element at (i, j, ...) is `fcompute(i, j, ...)`.
 
-    `fcompute` is called once, with one axis variable for each dimension (`lambda *i: ...` takes any number), and returns an expression, a reduction
-    (te.sum and the like), or a tuple of expressions; from a tuple, or a reduction of tuples, comes a tuple of tensors, computed together.
+    `fcompute` is called once, with one axis variable for each dimension (`lambda *i: ...` takes any number), and returns an expression, a
+    reduction (te.sum and the like), or a tuple of expressions; from a tuple, or a reduction of tuples, comes a tuple of tensors, computed
+    together.
 
     Index arithmetic is exact. Where it is used as a value it has the dtype of its axes (int32, or int64 for long ones) and wraps there.
     """
@@ -84,8 +87,8 @@ def _body_value(value: Any, name: str) -> Expr:
         raise TEError(f"compute {name!r}: its function returned None: expected an expression")
     if isinstance(value, Reduction):
         raise TEError(
-            f"compute {name!r}: its function returned a tuple with the reduction {value} in it. Give each reduction a computation of its own, or reduce "
-            f"the values together with te.comm_reducer(lambda x, y: (..., ...), ...)"
+            f"compute {name!r}: its function returned a tuple with the reduction {value} in it. Give each reduction a computation "
+            f"of its own, or reduce the values together with te.comm_reducer(lambda x, y: (..., ...), ...)"
         )
     return as_expr(value)
 

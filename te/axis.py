@@ -9,8 +9,7 @@ from ..tir.errors import TEError
 from ..tir.expr import Const, Expr, ExprLike, Var
 from ..tir.visit import loads_of
 
-KINDS = ("spatial", "reduce", "thread", "ordered")  # "ordered": its iterations must run in order (a reduction declared not associative, a scan)
-THREAD_TAGS = tuple(f"{kind}.{axis}" for kind in ("blockIdx", "threadIdx", "vthread") for axis in "xyz") + ("vthread",)
+THREAD_TAGS = (*(f"{kind}.{axis}" for kind in ("blockIdx", "threadIdx", "vthread") for axis in "xyz"), "vthread")
 
 _INT32_END = 1 << 31
 
@@ -36,8 +35,9 @@ class Range:
 class IterVar(ExprLike):
     """An axis: a loop of a computation, or a thread index.
 
-    Attributes: `var` (the tir variable that stands for it in expressions), `dom` (its Range; None for a thread axis of no fixed extent), `kind`
-    ("spatial", "reduce", "thread" or "ordered"), `name`, `thread_tag` ("threadIdx.x" ... for a thread axis).
+    Attributes: `var` (the tir variable that stands for it in expressions), `dom` (its Range; None for a thread axis of no fixed extent),
+    `kind` ("spatial", "reduce", "thread", or "ordered": its iterations must run in order), `name`, `thread_tag` ("threadIdx.x" ... for a
+    thread axis).
     """
 
     __slots__ = ("__weakref__", "dom", "kind", "name", "thread_tag", "var")
@@ -85,7 +85,10 @@ def extent_value(value: Any, what: str) -> int | Expr:
         if not e.dtype.is_integer:
             raise TEError(f"{what} is {e} of dtype {e.dtype}: expected an integer")
         if loads_of(e):
-            raise TEError(f"{what} is {e}, which reads a tensor: sizes must be known before the kernel runs. Use a size_var, or guard with where= or te.if_then_else")
+            raise TEError(
+                f"{what} is {e}, which reads a tensor: sizes must be known before the kernel runs. Use a size_var, or guard with where= or "
+                f"te.if_then_else"
+            )
         return e
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         hint = ". Write // for the floored quotient" if isinstance(value, float) else ""
@@ -114,7 +117,7 @@ def reduce_axis(dom: Sequence[Any] | Range, name: str = "k") -> IterVar:
 
 
 def thread_axis(dom: Any = None, tag: str | None = None, name: str | None = None) -> IterVar:
-    """A thread index to bind loops to: `thread_axis("threadIdx.x")`, `thread_axis(32, "threadIdx.x")` or `thread_axis((0, 32), "threadIdx.x")`."""
+    """A thread index to bind loops to: `thread_axis("threadIdx.x")`, or with an extent `thread_axis(32, "threadIdx.x")` or `(0, 32)`."""
     if isinstance(dom, str) and tag is None:
         dom, tag = None, dom
     if tag not in THREAD_TAGS:

@@ -30,8 +30,8 @@ def parameter_names(function: Callable[..., Any], rank: int, name: str) -> list[
     if len(names) > rank or (len(names) < rank and rest is None):
         at_least = "at least " if rest is not None else ""
         raise TEError(
-            f"compute {name!r}: the shape has {rank} dimension(s), but its function takes {at_least}{len(names)} axis parameter(s) ({', '.join(names) or 'none'}): "
-            f"give it one parameter for each dimension, or *indices"
+            f"compute {name!r}: the shape has {rank} dimension(s), but its function takes {at_least}{len(names)} axis parameter(s) "
+            f"({', '.join(names) or 'none'}): give it one parameter for each dimension, or *indices"
         )
     return names + [f"{rest}{d}" for d in range(rank - len(names))]
 
@@ -78,8 +78,8 @@ def check_domains(op: ComputeOp) -> None:
             for v in variables_of(limit) if isinstance(limit, Expr) else ():
                 if v in axes:
                     raise TEError(
-                        f"compute {op.name!r}: the range of reduce axis {a.name!r} depends on axis {axes[v].name!r}. Reduce over the whole range and "
-                        f"choose the part with where=, for example te.sum(..., axis={a.name}, where={a.name} < {axes[v].name} + 1)"
+                        f"compute {op.name!r}: the range of reduce axis {a.name!r} depends on axis {axes[v].name!r}. Reduce over the whole "
+                        f"range and choose the part with where=, for example te.sum(..., axis={a.name}, where={a.name} <= {axes[v].name})"
                     )
 
 
@@ -91,7 +91,8 @@ def check_variables(op: ComputeOp) -> None:
         sizes = sizes_of(operations([op]))
         for v in unknown:
             if v not in sizes:
+                axes = ", ".join(a.name for a in (*op.axis, *op.reduce_axis)) or "it has none"
                 raise TEError(
-                    f"compute {op.name!r}: {v.name!r} is neither one of its axes ({', '.join(a.name for a in (*op.axis, *op.reduce_axis)) or 'it has none'}) nor a size in "
-                    f"the shape of a tensor. A reduce axis must be listed in axis= of the reduction; an axis of another computation cannot be used here"
+                    f"compute {op.name!r}: {v.name!r} is neither one of its axes ({axes}) nor a size in the shape of a tensor. A reduce axis "
+                    f"must be listed in axis= of the reduction; an axis of another computation cannot be used here"
                 )

@@ -17,7 +17,7 @@ from .tensor import Tensor, TensorBuffer
 
 
 class Operation:
-    """Something that produces tensors. Attributes: `name`, `outputs`, `input_tensors` (what it reads, each once, in order of appearance)."""
+    """Something that produces tensors. Attributes: `name`, `outputs`, `input_tensors` (what it reads, each once, in order)."""
 
     __slots__ = ("__weakref__", "input_tensors", "name", "outputs")
 
@@ -55,9 +55,9 @@ class PlaceholderOp(Operation):
 class ComputeOp(Operation):
     """A value for each point of a grid of axes, plain or reduced.
 
-    Attributes: `axis` (one IterVar for each dimension), `body` (one expression for each output; of a reduction, the values that are reduced),
-    `reducer` (None if plain), `reduce_axis`, `condition` (only the points of the reduction where it holds take part; nothing is read at others),
-    `init` (values the reduction starts from, in place of the identity), `tag`, `attrs`.
+    Attributes: `axis` (one IterVar for each dimension), `body` (one expression for each output; of a reduction, the values that are
+    reduced), `reducer` (None if plain), `reduce_axis`, `condition` (only the points of the reduction where it holds take part; nothing is
+    read at others), `init` (values the reduction starts from, in place of the identity), `tag`, `attrs`.
     """
 
     __slots__ = ("attrs", "axis", "body", "condition", "init", "reduce_axis", "reducer", "tag")
@@ -141,7 +141,7 @@ class Reducer:
         return found
 
     def combine(self, lhs: Sequence[Expr], rhs: Sequence[Expr]) -> tuple[Expr, ...]:
-        """`lhs` and `rhs` (accumulated value and next value; one expression for each of the values reduced together, of any lanes) combined."""
+        """`lhs` (accumulated) and `rhs` (next) combined: one expression for each of the values reduced together, of any lanes."""
         form = self.form([e.dtype.element for e in lhs])
         mapping = dict(zip((*form.lhs, *form.rhs), (*lhs, *rhs), strict=True))
         return tuple(substitute(e, mapping) for e in form.result)
@@ -159,8 +159,8 @@ class Reducer:
             for i, (value, expected) in enumerate(zip(values, dtypes, strict=True)):
                 if value.dtype is not expected:
                     raise TEError(
-                        f"reducer {self.name!r}: value {i} of {what} is {value} of dtype {value.dtype}, expected {expected}, the dtype of what is reduced: "
-                        f"cast it with .astype('{expected}')"
+                        f"reducer {self.name!r}: value {i} of {what} is {value} of dtype {value.dtype}, expected {expected}, the dtype of "
+                        f"what is reduced: cast it with .astype('{expected}')"
                     )
         return _Form(lhs, rhs, result, identity)
 
@@ -206,8 +206,8 @@ class Reduction(ExprLike):
     def as_expr(self) -> Expr:
         name = self.reducer.name
         raise TEError(
-            f"the reduction {self} stands inside an expression: a reduction may only be at the top level of a computation. Give it its own stage, and use its "
-            f"elements: R = te.compute(shape, lambda i: te.{name}(..., axis=...)), then te.compute(shape, lambda i: R[i] ...)"
+            f"the reduction {self} stands inside an expression: a reduction may only be at the top level of a computation. Give it its own "
+            f"stage, and use its elements: R = te.compute(shape, lambda i: te.{name}(..., axis=k)), then te.compute(shape, lambda i: R[i] ...)"
         )
 
     def __str__(self) -> str:

@@ -25,7 +25,8 @@ def comm_reducer(
     """A function that reduces as te.sum does: `reducer(expr, axis=k, where=None, init=None)`, or with tuples `reducer((a, b), axis=k)`.
 
     Arguments: `fcombine(x, y)` combines the accumulated value with the next one (tuples of values where tuples are reduced);
-    `fidentity(dtype)` (`fidentity(dtype0, dtype1)` ...) gives the value that changes nothing; `associative=False` says that the order matters.
+    `fidentity(dtype)` (`fidentity(dtype0, dtype1)` ...) gives the value that changes nothing; `associative=False` says that the order
+    matters.
     """
     one = Reducer(lambda x, y: (_one(fcombine(x[0], y[0]), name),), lambda t: (_typed(fidentity(t[0]), t[0]),), name, associative)
     many = Reducer(
@@ -43,7 +44,7 @@ def comm_reducer(
 
 def _one(value: Any, name: str) -> Expr:
     if isinstance(value, (tuple, list)):
-        raise TEError(f"reducer {name!r} combines single values but gives {len(value)}: reduce a tuple of that many, {name}((a, b), axis=k)")
+        raise TEError(f"reducer {name!r} combines single values but gives {len(value)}: reduce a tuple, {name}((a, b), axis=k)")
     return as_expr(value)
 
 
@@ -64,7 +65,9 @@ def _reduce_or_combine(reducer: Reducer, expr: Any, others: tuple[Any, ...], axi
         axis, others = others[0], ()  # the axis as second argument
     if axis is not None:
         if others:
-            raise TEError(f"te.{reducer.name}: found {1 + len(others)} values and axis=: with an axis one value is reduced, without one several are combined")
+            raise TEError(
+                f"te.{reducer.name}: found {1 + len(others)} values and axis=: with an axis one value is reduced, without it they are combined"
+            )
         return reduction(reducer, expr, axis, where, init)
     if where is not None or init is not None:
         raise TEError(f"te.{reducer.name}: where= and init= need axis=, the axis to reduce over")
@@ -150,12 +153,18 @@ def prod(expr: Any, axis: Any, where: Any = None, init: Any = None) -> Reduction
 
 
 def min(expr: Any, *others: Any, axis: Any = None, where: Any = None, init: Any = None) -> Any:
-    """The smallest value over the reduce axes (of none: +inf, or the largest integer), or elementwise of several values. NaN propagates, as in NumPy."""
+    """The smallest value over the reduce axes (of none: +inf, or the largest integer), or elementwise of several values.
+
+    NaN propagates, as in NumPy.
+    """
     return _reduce_or_combine(_MIN, expr, others, axis, where, init)
 
 
 def max(expr: Any, *others: Any, axis: Any = None, where: Any = None, init: Any = None) -> Any:
-    """The largest value over the reduce axes (of none: -inf, or the smallest integer), or elementwise of several values. NaN propagates, as in NumPy."""
+    """The largest value over the reduce axes (of none: -inf, or the smallest integer), or elementwise of several values.
+
+    NaN propagates, as in NumPy.
+    """
     return _reduce_or_combine(_MAX, expr, others, axis, where, init)
 
 
@@ -176,7 +185,10 @@ def _conditions(reducer: Reducer, conditions: tuple[Any, ...], axis: Any, where:
 
 
 def _arg_reducer(beats: Callable[[Expr, Expr], Expr], worst: Callable[[DType], Any], name: str) -> Reducer:
-    """Of (index, value) pairs the one whose value is best, of equal ones the lowest index. `beats` is a strict order of values in which NaN is best."""
+    """Of (index, value) pairs the one whose value is best, of equal ones the lowest index.
+
+    `beats` is a strict order of values in which NaN is best.
+    """
 
     def combine(x: tuple[Expr, ...], y: tuple[Expr, ...]) -> tuple[Expr, ...]:
         no_worse = tir.logical_and(tir.logical_not(beats(y[1], x[1])), tir.le(x[0], y[0]))

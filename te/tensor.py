@@ -22,8 +22,8 @@ class TensorBuffer(Buffer):
 class Tensor(ExprLike):
     """An output of an operation. `T[i, j]` (or `T(i, j)`) is an element; a tensor of rank 0 stands for its element.
 
-    Attributes: `op` (what produces it), `value_index` (which of its outputs), `shape` (ints, or expressions where symbolic), `dtype`, `name`,
-    `ndim`, `buffer` (the memory that loads read). Two tensors are equal only if they are one object.
+    Attributes: `op` (what produces it), `value_index` (which of its outputs), `shape` (ints, or expressions where symbolic), `dtype`,
+    `name`, `ndim`, `buffer` (the memory that loads read). Two tensors are equal only if they are one object.
     """
 
     __slots__ = ("__weakref__", "buffer", "dtype", "name", "op", "shape", "value_index")
@@ -68,7 +68,7 @@ class Tensor(ExprLike):
 
     def as_expr(self) -> Expr:
         if self.shape:
-            raise TEError(f"tensor {self.name!r} of shape {self.shape_text} stands in an expression: index it, for example {self.example()}")
+            raise TEError(f"tensor {self.name!r} of shape {self.shape_text} stands in an expression: index it, like {self.example()}")
         return load(self.buffer, ())
 
     def example(self) -> str:
@@ -93,7 +93,7 @@ class Tensor(ExprLike):
     __hash__ = object.__hash__
 
     def __iter__(self) -> Any:
-        raise TEError(f"tensor {self.name!r} cannot be iterated over while a computation is declared: index it, for example {self.example()}")
+        raise TEError(f"tensor {self.name!r} cannot be iterated over while a computation is declared: index it, like {self.example()}")
 
     def __str__(self) -> str:
         return self.name

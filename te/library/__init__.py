@@ -1,1 +1,19 @@
-"""Ready-made operator declarations."""
+"""Ready-made operators: declarations, each with a NumPy reference and a count of flops and bytes. They know nothing of schedules.
+
+`OPERATORS` maps names to declaring functions. A new operator is a function with the decorator `@operator` in the file of its family, and
+one name here.
+"""
+
+from .attention import attention
+from .conv2d import conv1d, conv2d, depthwise_conv2d
+from .elementwise import gelu, relu, silu, transpose
+from .matmul import batch_matmul, dense, gemv, matmul
+from .norm import batch_norm, layer_norm, rms_norm, softmax
+from .operator import OPERATORS, Operator
+from .pool import pool2d
+from .reduction import argmax, sum
+
+__all__ = [
+    "OPERATORS", "Operator", "argmax", "attention", "batch_matmul", "batch_norm", "conv1d", "conv2d", "dense", "depthwise_conv2d", "gelu",
+    "gemv", "layer_norm", "matmul", "pool2d", "relu", "rms_norm", "silu", "softmax", "sum", "transpose",
+]  # fmt: skip

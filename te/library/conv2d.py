@@ -1,0 +1,219 @@
+"""Convolutions: conv1d, conv2d, depthwise_conv2d.
+
+As everywhere in deep learning these are correlations (the kernel is not flipped). Output extents:
+(in + 2 padding - dilation (kernel - 1) - 1) // stride + 1, see Dumoulin and Visin, "A guide to convolution arithmetic for deep learning",
+arXiv:1603.07285.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...tir.errors import TEError
+from .. import api, reduce
+from ..axis import reduce_axis
+from ..tensor import Tensor
+from .operator import Operator, accumulator, check_sizes, operator, pair, wide
+
+Sizes = int | tuple[int, int]
+
+
+def output_extent(extent: int, kernel: int, stride: int, padding: int, dilation: int, what: str) -> int:
+    """The number of positions the kernel takes along one dimension; a TEError where it does not fit once."""
+    reach = dilation * (kernel - 1) + 1
+    if extent + 2 * padding < reach:
+        raise TEError(f"{what}: the kernel reaches over {reach} element(s), but the padded input has {extent + 2 * padding}")
+    return (extent + 2 * padding - reach) // stride + 1
+
+
+def pad_spatial(X: Tensor, padding: tuple[int, int], first: int, fill: Any = 0, name: str = "Xp") -> Tensor:
+    """`X` with `fill` around dimensions `first` (height) and `first + 1` (width); `X` itself where nothing is added."""
+    ph, pw = padding
+    if ph == pw == 0:
+        return X
+    H, W = int(X.shape[first]), int(X.shape[first + 1])  # type: ignore[arg-type]
+    shape = [*X.shape[:first], H + 2 * ph, W + 2 * pw, *X.shape[first + 2 :]]
+
+    def padded(*i: Any) -> Any:
+        h, w = i[first] - ph, i[first + 1] - pw
+        inside = [c for p, c in ((ph, h >= 0), (ph, h < H), (pw, w >= 0), (pw, w < W)) if p]
+        return api.if_then_else(reduce.all(*inside), X(*i[:first], h, w, *i[first + 2 :]), api.const(fill, X.dtype))
+
+    return api.compute(shape, padded, name, tag="pad")  # type: ignore[no-any-return]
+
+
+@operator
+def conv1d(
+    N: int,
+    CI: int,
+    L: int,
+    CO: int,
+    K: int,
+    stride: int = 1,
+    padding: int = 0,
+    dilation: int = 1,
+    dtype: str = "float32",
+    acc_dtype: str | None = None,
+) -> Operator:
+    """Y[n, o, l] = sum over c, r of X[n, c, l stride + r dilation - padding] * W[o, c, r], with X[N, CI, L], W[CO, CI, K], Y[N, CO, OL]."""
+    check_sizes(N=N, CI=CI, L=L, CO=CO, K=K, stride=stride, dilation=dilation)
+    pair(padding, "padding", 0)
+    OL = output_extent(L, K, stride, padding, dilation, "conv1d")
+    acc = accumulator(dtype, acc_dtype)
+    X, W = api.placeholder((N, CI, L), dtype, "X"), api.placeholder((CO, CI, K), dtype, "W")
+    Xp = X
+    if padding:
+        Xp = api.compute(
+            (N, CI, L + 2 * padding),
+            lambda n, c, l: api.if_then_else(reduce.all(l >= padding, l < L + padding), X[n, c, l - padding], api.const(0, X.dtype)),
+            "Xp",
+            tag="pad",
+        )
+    c, r = reduce_axis((0, CI), "c"), reduce_axis((0, K), "r")
+    Y = api.compute(
+        (N, CO, OL),
+        lambda n, o, l: reduce.sum(Xp[n, c, l * stride + r * dilation].astype(acc) * W[o, c, r].astype(acc), axis=[c, r]),
+        "Y",
+        tag="conv1d",
+    )
+
+    def reference(x: Any, w: Any) -> Any:
+        return reference_conv2d(x[:, :, None], w[:, :, None], (1, stride), (0, padding), (1, dilation), 1)[:, :, 0]
+
+    return Operator([X, W, Y], 2 * N * CO * OL * CI * K, reference)
+
+
+@operator
+def conv2d(
+    N: int,
+    CI: int,
+    H: int,
+    W: int,
+    CO: int,
+    KH: int,
+    KW: int,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    groups: int = 1,
+    layout: str = "NCHW",
+    dtype: str = "float32",
+    acc_dtype: str | None = None,
+) -> Operator:
+    """Y[n, o, y, x] = sum over c, r, q of X[n, g c, y sh + r dh - ph, x sw + q dw - pw] * F[o, c, r, q].
+
+    Layout "NCHW": X[N, CI, H, W], F[CO, CI / groups, KH, KW], Y[N, CO, OH, OW].
+    Layout "NHWC": X[N, H, W, CI], F[KH, KW, CI / groups, CO], Y[N, OH, OW, CO].
+    `stride`, `padding`, `dilation`: an int, or a pair (height, width). With `groups`, output channel o sees the input channels of its group
+    o // (CO / groups) only. The products are summed in `acc_dtype`, the dtype of Y.
+    """
+    check_sizes(N=N, CI=CI, H=H, W=W, CO=CO, KH=KH, KW=KW, groups=groups)
+    if layout not in ("NCHW", "NHWC"):
+        raise TEError(f"conv2d: unknown layout {layout!r}, expected 'NCHW' or 'NHWC'")
+    if CI % groups or CO % groups:
+        raise TEError(f"conv2d: groups={groups} must divide the input channels ({CI}) and the output channels ({CO})")
+    strides, pads, dilations = pair(stride, "stride", 1), pair(padding, "padding", 0), pair(dilation, "dilation", 1)
+    OH = output_extent(H, KH, strides[0], pads[0], dilations[0], "conv2d, height")
+    OW = output_extent(W, KW, strides[1], pads[1], dilations[1], "conv2d, width")
+    acc = accumulator(dtype, acc_dtype)
+    CG, OG = CI // groups, CO // groups
+    c, r, q = reduce_axis((0, CG), "c"), reduce_axis((0, KH), "r"), reduce_axis((0, KW), "q")
+
+    def channel(o: Any) -> Any:
+        return c if groups == 1 else o // OG * CG + c
+
+    def row(y: Any) -> Any:
+        return y * strides[0] + r * dilations[0]
+
+    def column(x: Any) -> Any:
+        return x * strides[1] + q * dilations[1]
+
+    if layout == "NCHW":
+        X, F = api.placeholder((N, CI, H, W), dtype, "X"), api.placeholder((CO, CG, KH, KW), dtype, "W")
+        Xp = pad_spatial(X, pads, 2)
+        Y = api.compute(
+            (N, CO, OH, OW),
+            lambda n, o, y, x: reduce.sum(Xp[n, channel(o), row(y), column(x)].astype(acc) * F[o, c, r, q].astype(acc), axis=[c, r, q]),
+            "Y",
+            tag="conv2d_nchw",
+        )
+    else:
+        X, F = api.placeholder((N, H, W, CI), dtype, "X"), api.placeholder((KH, KW, CG, CO), dtype, "W")
+        Xp = pad_spatial(X, pads, 1)
+        Y = api.compute(
+            (N, OH, OW, CO),
+            lambda n, y, x, o: reduce.sum(Xp[n, row(y), column(x), channel(o)].astype(acc) * F[r, q, c, o].astype(acc), axis=[r, q, c]),
+            "Y",
+            tag="conv2d_nhwc",
+        )
+
+    def reference(x: Any, w: Any) -> Any:
+        if layout == "NCHW":
+            return reference_conv2d(x, w, strides, pads, dilations, groups)
+        y = reference_conv2d(x.transpose(0, 3, 1, 2), w.transpose(3, 2, 0, 1), strides, pads, dilations, groups)
+        return np.ascontiguousarray(y.transpose(0, 2, 3, 1))
+
+    return Operator([X, F, Y], 2 * N * CO * OH * OW * CG * KH * KW, reference)
+
+
+@operator
+def depthwise_conv2d(
+    N: int,
+    C: int,
+    H: int,
+    W: int,
+    KH: int,
+    KW: int,
+    stride: Sizes = 1,
+    padding: Sizes = 0,
+    dilation: Sizes = 1,
+    dtype: str = "float32",
+    acc_dtype: str | None = None,
+) -> Operator:
+    """Y[n, c, y, x] = sum over r, q of X[n, c, y sh + r dh - ph, x sw + q dw - pw] * F[c, r, q].
+
+    X[N, C, H, W], F[C, KH, KW], Y[N, C, OH, OW]; options as in conv2d.
+    """
+    check_sizes(N=N, C=C, H=H, W=W, KH=KH, KW=KW)
+    strides, pads, dilations = pair(stride, "stride", 1), pair(padding, "padding", 0), pair(dilation, "dilation", 1)
+    OH = output_extent(H, KH, strides[0], pads[0], dilations[0], "depthwise_conv2d, height")
+    OW = output_extent(W, KW, strides[1], pads[1], dilations[1], "depthwise_conv2d, width")
+    acc = accumulator(dtype, acc_dtype)
+    X, F = api.placeholder((N, C, H, W), dtype, "X"), api.placeholder((C, KH, KW), dtype, "W")
+    Xp = pad_spatial(X, pads, 2)
+    r, q = reduce_axis((0, KH), "r"), reduce_axis((0, KW), "q")
+    Y = api.compute(
+        (N, C, OH, OW),
+        lambda n, c, y, x: reduce.sum(
+            Xp[n, c, y * strides[0] + r * dilations[0], x * strides[1] + q * dilations[1]].astype(acc) * F[c, r, q].astype(acc), axis=[r, q]
+        ),
+        "Y",
+        tag="depthwise_conv2d",
+    )
+
+    def reference(x: Any, w: Any) -> Any:
+        return reference_conv2d(x, w[:, None], strides, pads, dilations, C)
+
+    return Operator([X, F, Y], 2 * N * C * OH * OW * KH * KW, reference)
+
+
+def reference_conv2d(
+    x: Any, w: Any, stride: tuple[int, int], padding: tuple[int, int], dilation: tuple[int, int], groups: int
+) -> Any:
+    """The convolution of x[N, CI, H, W] with w[CO, CI / groups, KH, KW], one product of matrices for each tap of the kernel."""
+    x, w = wide(x, w)
+    (ph, pw), (sh, sw), (dh, dw) = padding, stride, dilation
+    x = np.pad(x, ((0, 0), (0, 0), (ph, ph), (pw, pw)))
+    N, _, H, W = x.shape
+    CO, CG, KH, KW = w.shape
+    OH, OW = (H - dh * (KH - 1) - 1) // sh + 1, (W - dw * (KW - 1) - 1) // sw + 1
+    x = x.reshape(N, groups, CG, H, W)
+    w = w.reshape(groups, CO // groups, CG, KH, KW)
+    y = np.zeros((N, groups, CO // groups, OH * OW), x.dtype)
+    for r in range(KH):
+        for q in range(KW):
+            window = x[:, :, :, r * dh : r * dh + (OH - 1) * sh + 1 : sh, q * dw : q * dw + (OW - 1) * sw + 1 : sw]
+            y += w[:, :, :, r, q] @ window.reshape(N, groups, CG, OH * OW)
+    return y.reshape(N, CO, OH, OW)

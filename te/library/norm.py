@@ -1,0 +1,118 @@
+"""Normalisations: softmax, layer_norm, rms_norm, batch_norm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from .. import api, reduce
+from ..axis import reduce_axis
+from .operator import Operator, check_dims, operator, wide
+
+
+@operator
+def softmax(shape: Sequence[int], dtype: str = "float32") -> Operator:
+    """Y[..., j] = exp(X[..., j] - m[...]) / z[...] over the last axis, with m the maximum and z the sum of the exponentials."""
+    shape = check_dims(shape)
+    rows, D = shape[:-1], shape[-1]
+    X = api.placeholder(shape, dtype, "X")
+    k, j = reduce_axis((0, D), "k"), reduce_axis((0, D), "j")
+    m = api.compute(rows, lambda *i: reduce.max(X(*i, k), axis=k), "m")
+    E = api.compute(shape, lambda *i: api.exp(X(*i) - m(*i[:-1])), "E")
+    z = api.compute(rows, lambda *i: reduce.sum(E(*i, j), axis=j), "z")
+    Y = api.compute(shape, lambda *i: E(*i) / z(*i[:-1]), "Y", tag="softmax")
+
+    def reference(x: Any) -> Any:
+        (x,) = wide(x)
+        e = np.exp(x - x.max(-1, keepdims=True))
+        return e / e.sum(-1, keepdims=True)
+
+    return Operator([X, Y], 5 * prod(shape), reference)
+
+
+@operator
+def layer_norm(shape: Sequence[int], eps: float = 1e-5, affine: bool = False, dtype: str = "float32") -> Operator:
+    """Y = (X - mean) / sqrt(variance + eps) over the last axis D, with `affine` times G[D] plus B[D] (arguments X, G, B, Y).
+
+    The variance is the mean of squared deviations, in a second pass: the mean of squares less the squared mean would cancel.
+    J. L. Ba, J. R. Kiros, G. E. Hinton, "Layer Normalization", arXiv:1607.06450.
+    """
+    shape = check_dims(shape)
+    rows, D = shape[:-1], shape[-1]
+    X = api.placeholder(shape, dtype, "X")
+    G, B = api.placeholder((D,), dtype, "G"), api.placeholder((D,), dtype, "B")
+    k, j = reduce_axis((0, D), "k"), reduce_axis((0, D), "j")
+    total = api.compute(rows, lambda *i: reduce.sum(X(*i, k), axis=k), "total")
+    mean = api.compute(rows, lambda *i: total(*i) * (1.0 / D), "mean")
+
+    def squared_deviation(*i: Any) -> Any:
+        d = X(*i, j) - mean(*i)
+        return reduce.sum(d * d, axis=j)
+
+    spread = api.compute(rows, squared_deviation, "spread")
+    scale = api.compute(rows, lambda *i: api.rsqrt(spread(*i) * (1.0 / D) + eps), "scale")
+
+    def normalised(*i: Any) -> Any:
+        y = (X(*i) - mean(*i[:-1])) * scale(*i[:-1])
+        return y * G[i[-1]] + B[i[-1]] if affine else y
+
+    Y = api.compute(shape, normalised, "Y", tag="layer_norm")
+
+    def reference(x: Any, g: Any = None, b: Any = None) -> Any:
+        (x,) = wide(x)
+        y = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + eps)
+        return y * wide(g)[0] + wide(b)[0] if affine else y
+
+    return Operator([X, G, B, Y] if affine else [X, Y], (8 if affine else 6) * prod(shape), reference)
+
+
+@operator
+def rms_norm(shape: Sequence[int], eps: float = 1e-5, affine: bool = False, dtype: str = "float32") -> Operator:
+    """Y = X / sqrt(mean of X^2 + eps) over the last axis D, with `affine` times G[D] (arguments X, G, Y).
+
+    B. Zhang, R. Sennrich, "Root Mean Square Layer Normalization", arXiv:1910.07467.
+    """
+    shape = check_dims(shape)
+    rows, D = shape[:-1], shape[-1]
+    X, G = api.placeholder(shape, dtype, "X"), api.placeholder((D,), dtype, "G")
+    k = reduce_axis((0, D), "k")
+    squares = api.compute(rows, lambda *i: reduce.sum(X(*i, k) * X(*i, k), axis=k), "squares")
+    scale = api.compute(rows, lambda *i: api.rsqrt(squares(*i) * (1.0 / D) + eps), "scale")
+
+    def normalised(*i: Any) -> Any:
+        y = X(*i) * scale(*i[:-1])
+        return y * G[i[-1]] if affine else y
+
+    Y = api.compute(shape, normalised, "Y", tag="rms_norm")
+
+    def reference(x: Any, g: Any = None) -> Any:
+        (x,) = wide(x)
+        y = x / np.sqrt((x * x).mean(-1, keepdims=True) + eps)
+        return y * wide(g)[0] if affine else y
+
+    return Operator([X, G, Y] if affine else [X, Y], (4 if affine else 3) * prod(shape), reference)
+
+
+@operator
+def batch_norm(shape: Sequence[int], eps: float = 1e-5, dtype: str = "float32") -> Operator:
+    """Y[n, c, ...] = (X[n, c, ...] - M[c]) * (G[c] / sqrt(V[c] + eps)) + B[c], with given mean M and variance V.
+
+    The arguments are X, M, V, G, B, Y; X and Y have the shape, the others the extent of its axis 1.
+
+    S. Ioffe, C. Szegedy, "Batch Normalization", arXiv:1502.03167.
+    """
+    shape = check_dims(shape, 2)
+    C = shape[1]
+    X = api.placeholder(shape, dtype, "X")
+    M, V, G, B = (api.placeholder((C,), dtype, name) for name in ("M", "V", "G", "B"))
+    scale = api.compute((C,), lambda c: G[c] * api.rsqrt(V[c] + eps), "scale")
+    Y = api.compute(shape, lambda *i: (X(*i) - M[i[1]]) * scale[i[1]] + B[i[1]], "Y", tag="batch_norm")
+
+    def reference(x: Any, m: Any, v: Any, g: Any, b: Any) -> Any:
+        x, m, v, g, b = wide(x, *(a.reshape(-1, *[1] * (x.ndim - 2)) for a in (m, v, g, b)))
+        return (x - m) / np.sqrt(v + eps) * g + b
+
+    return Operator([X, M, V, G, B, Y], 3 * prod(shape), reference)
