@@ -1,0 +1,297 @@
+"""Bound inference: what each stage must compute, as seen from its readers.
+
+Stages are visited consumers first. At root a stage computes its whole tensor. Attached inside a loop of a consumer it computes the region that its
+readers touch in one iteration of that loop: the loops at and outside the attach point stand still, the others range over their extents. The region may reach
+past the tensor (in the last tile); the stage then guards its iterations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..te.axis import IterVar
+from ..tir.errors import ScheduleError
+from ..tir.expr import Const, Expr, Load, Var, add, as_expr, const, le, lt, maximum, minimum, sub
+from ..tir.interval import constant_upper_bound, interval
+from ..tir.simplify import Analyzer
+from ..tir.visit import Rewriter, loads_of, substitute, variables_of
+from .relation import Extent, Fuse, plain
+from .stage import position_of
+
+
+@dataclass
+class Guard:
+    """A condition on the loops of a stage; `on_reduction` ones concern the reduce axes only, and not the initial values."""
+
+    condition: Expr
+    on_reduction: bool
+    variables: set[Var]
+
+
+@dataclass
+class StageLoops:
+    """What is known of one stage when its loops are made.
+
+    `body`, `condition`, `init`: its expressions, inlined stages put in. `origin`, `shape`: the region of the tensor it computes. `extents` of all its
+    axes; `variables`, the loop variable of each leaf; `position` of each axis (from 0) and `value` of each axis variable, in terms of loop variables;
+    `guards`; `enclosing`: the loops of other stages around it, outermost first, as (variable, extent).
+    """
+
+    stage: Any
+    body: tuple[Expr, ...]
+    condition: Expr | None
+    init: tuple[Expr, ...] | None
+    origin: list[Expr] = field(default_factory=list)
+    shape: list[Extent] = field(default_factory=list)
+    extents: dict[IterVar, Extent] = field(default_factory=dict)
+    variables: dict[IterVar, Var] = field(default_factory=dict)
+    position: dict[IterVar, Expr] = field(default_factory=dict)
+    value: dict[Var, Expr] = field(default_factory=dict)
+    guards: list[Guard] = field(default_factory=list)
+    enclosing: list[tuple[Var, Extent]] = field(default_factory=list)
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        """Body, condition and initial values."""
+        return (*self.body, *(() if self.condition is None else (self.condition,)), *(self.init or ()))
+
+    def own_loops(self) -> list[tuple[Var, Extent]]:
+        """The loops of the stage itself, outermost first."""
+        return [(self.variables[leaf], self.extents[leaf]) for leaf in self.stage.leaf_iter_vars]
+
+
+class _Inline(Rewriter):
+    """Loads of inlined stages replaced by their expressions."""
+
+    def __init__(self, expression_of: dict[Any, tuple[tuple[Var, ...], Expr]]):
+        super().__init__()
+        self.expression_of = expression_of
+
+    def rewrite_Load(self, node: Load) -> Expr:
+        changed = self.rewrite_children(node)
+        found = self.expression_of.get(node.buffer)
+        if found is None:
+            return changed  # type: ignore[no-any-return]
+        variables, e = found
+        return substitute(e, dict(zip(variables, changed.indices, strict=True)))
+
+
+def inlined(stages: Sequence[Any]) -> list[StageLoops]:
+    """The stages that have loops, with the expressions of inlined stages put in, producers first."""
+    put_in = _Inline({})
+    found = []
+    for stage in stages:
+        if stage.is_placeholder:
+            continue
+        op = stage.op
+        body = tuple(put_in.rewrite(e) for e in op.body)
+        if stage.attach.kind == "inline":
+            put_in.expression_of[stage.outputs[0].buffer] = (tuple(axis.var for axis in op.axis), body[0])
+            continue
+        condition = None if op.condition is None else put_in.rewrite(op.condition)
+        init = None if op.init is None else tuple(put_in.rewrite(e) for e in op.init)
+        found.append(StageLoops(stage, body, condition, init))
+    return found
+
+
+def attach_leaf(stage: Any) -> IterVar:
+    """The leaf an attached stage is computed at: of an axis split since, the inner part, of a fused one, the fused axis."""
+    axis: IterVar = stage.attach.axis
+    for relation in stage.attach.consumer.relations:
+        if position_of(axis, relation.parents) is not None:
+            axis = relation.children[-1]
+    return axis
+
+
+def infer(all_loops: list[StageLoops]) -> None:
+    """Fill in regions, extents, loop variables, values and guards of the stages (given producers first)."""
+    done: dict[Any, StageLoops] = {}
+    readers: dict[Any, list[tuple[StageLoops, Load]]] = {}
+    for loops in reversed(all_loops):
+        stage = loops.stage
+        if stage.attach.kind == "root":
+            loops.origin = [const(0) for _ in stage.op.axis]
+            loops.shape = [axis.dom.extent for axis in stage.op.axis]
+        else:
+            _place(loops, done, readers)
+        _shape_loops(loops)
+        for e in loops.expressions:
+            for node in loads_of(e):
+                readers.setdefault(node.buffer, []).append((loops, node))
+        done[stage] = loops
+
+
+def _place(loops: StageLoops, done: dict[Any, StageLoops], readers: dict[Any, list[tuple[StageLoops, Load]]]) -> None:
+    """The region and the surrounding loops of a stage that is computed at an axis of another."""
+    stage = loops.stage
+    consumer, axis = stage.attach.consumer, attach_leaf(stage)
+    at = f"stage {stage.name} is computed at axis {consumer.axis_name(axis)} of stage {consumer.name}"
+    outer = done.get(consumer)
+    reads = [(reader, node) for tensor in stage.outputs for reader, node in readers.get(tensor.buffer, ())]
+    if outer is None:
+        raise ScheduleError(f"{at}, but {consumer.name} does not come after it; attach it to a stage that reads it" + _reader_names(reads))
+    place = position_of(axis, consumer.leaf_iter_vars)
+    assert place is not None
+    outside = [r for r, _ in reads if not _is_inside(r.stage, consumer, place)]
+    if not reads or outside:
+        if not reads or len(outside) == len(reads):
+            problem = f"but no reader of {stage.name} is inside that loop"
+        else:
+            problem = f"but {outside[0].stage.name}, which also reads it, is outside that loop"
+        raise ScheduleError(f"{at}, {problem}; attach it to an axis that encloses all its readers, or use s[{stage.name}].compute_root()" + _reader_names(reads))
+    if consumer.leaf_iter_vars[place].kind != "spatial" or any(a.kind != "spatial" for a in consumer.leaf_iter_vars[:place]):
+        _refuse_initial_reads(loops, outer, at)
+    loops.enclosing = [*outer.enclosing, *outer.own_loops()[: place + 1]]
+    fixed = {variable for variable, _ in loops.enclosing}
+    _region(loops, reads, fixed)
+
+
+def _reader_names(reads: list[tuple[StageLoops, Load]]) -> str:
+    names: dict[str, None] = {}
+    for reader, _ in reads:
+        names[f"{reader.stage.name}{reader.stage.leaves_text()}"] = None
+    return f" (read by {', '.join(names)})" if names else " (nothing reads it)"
+
+
+def _refuse_initial_reads(loops: StageLoops, outer: StageLoops, at: str) -> None:
+    buffers = {t.buffer for t in loops.stage.outputs}
+    for e in outer.init or ():
+        if any(node.buffer in buffers for node in loads_of(e)):
+            raise ScheduleError(f"{at}, inside its reduction, but {outer.stage.name}'s init= reads it before; attach it outside the reduce axes")
+
+
+def _is_inside(reader: Any, consumer: Any, place: int) -> bool:
+    """Whether `reader` runs inside the loop at `place` of `consumer`."""
+    stage = reader
+    first = True
+    while True:
+        if stage is consumer:
+            return first
+        if stage.attach.kind != "at":
+            return False
+        axis = attach_leaf(stage)
+        stage = stage.attach.consumer
+        if stage is consumer:
+            where = position_of(axis, consumer.leaf_iter_vars)
+            return where is not None and where >= place
+        first = False
+
+
+def _region(loops: StageLoops, reads: list[tuple[StageLoops, Load]], fixed: set[Var]) -> None:
+    """Origin and shape of what the reads touch while the `fixed` variables stand still."""
+    axes = loops.stage.op.axis
+    low: list[Expr | None] = [None] * len(axes)
+    high: list[Expr | None] = [None] * len(axes)
+    whole = [False] * len(axes)
+    analyzer = Analyzer()
+    seen: set[tuple[Any, Load]] = set()
+    for reader, node in reads:
+        if (reader.stage, node) in seen:
+            continue
+        seen.add((reader.stage, node))
+        moving = [(v, e) for v, e in (*reader.enclosing, *reader.own_loops()) if v not in fixed]
+        domains = {v: (const(0, v.dtype), sub(as_expr(e), const(1))) for v, e in moving}
+        for dimension, index in enumerate(node.indices):
+            if whole[dimension]:
+                continue
+            found = None if loads_of(index) else interval(substitute(index, reader.value), domains)
+            if found is None:
+                whole[dimension] = True
+                continue
+            old_low, old_high = low[dimension], high[dimension]
+            low[dimension] = found[0] if old_low is None else analyzer.simplify(minimum(old_low, found[0]))
+            high[dimension] = found[1] if old_high is None else analyzer.simplify(maximum(old_high, found[1]))
+    for dimension, axis in enumerate(axes):
+        full = axis.dom.extent
+        a, b = low[dimension], high[dimension]
+        extent = None
+        if not whole[dimension] and a is not None and b is not None:
+            extent = constant_upper_bound(add(sub(b, a), const(1)))
+        if a is None or extent is None or (isinstance(full, int) and extent >= full):
+            loops.origin.append(const(0))
+            loops.shape.append(full)
+        else:
+            loops.origin.append(a)
+            loops.shape.append(max(extent, 0))
+
+
+def _shape_loops(loops: StageLoops) -> None:
+    """Extents of all axes, loop variables of the leaves, values of the axes, guards."""
+    stage, extents = loops.stage, loops.extents
+    spatial_value: dict[Var, Expr] = {}  # a reduce domain may depend on data-parallel axes
+    for axis, extent in zip(stage.op.axis, loops.shape, strict=True):
+        extents[axis] = extent
+    dependent = [axis for axis in stage.op.reduce_axis if not isinstance(axis.dom.extent, int) or not isinstance(axis.dom.min, int)]
+    if dependent:
+        _spread(loops, spatial_only=True)
+        spatial_value = {axis.var: add(o, loops.position[axis]) for axis, o in zip(stage.op.axis, loops.origin, strict=True)}
+    for axis in stage.op.reduce_axis:
+        extents[axis] = plain(substitute(as_expr(axis.dom.extent), spatial_value))
+    _spread(loops, spatial_only=False)
+    for axis, origin in zip(stage.op.axis, loops.origin, strict=True):
+        loops.value[axis.var] = add(origin, loops.position[axis])
+    for axis in stage.op.reduce_axis:
+        loops.value[axis.var] = add(substitute(as_expr(axis.dom.min), spatial_value), loops.position[axis])
+    _region_guards(loops)
+
+
+def _spread(loops: StageLoops, spatial_only: bool) -> None:
+    """Extents outward through the relations, then positions inward, with the guards of tails."""
+    stage, extents, position = loops.stage, loops.extents, loops.position
+
+    def concerned(axis: IterVar) -> bool:
+        return not spatial_only or axis.kind == "spatial"
+
+    relations = [r for r in stage.relations if concerned(r.children[0])]
+    for relation in relations:
+        parents = tuple(extents[parent] for parent in relation.parents)
+        for child, extent in zip(relation.children, relation.extents(parents), strict=True):
+            extents[child] = extent
+    for leaf in stage.leaf_iter_vars:
+        if concerned(leaf) and leaf not in loops.variables:
+            extent = extents[leaf]
+            if isinstance(extent, int):
+                bounds: tuple[int | None, int | None] = (0, max(extent - 1, 0))
+            else:
+                most = constant_upper_bound(extent)
+                bounds = (0, None if most is None else max(most - 1, 0))
+            kind = "int32" if bounds[1] is None and not isinstance(extent, int) and extent.dtype.bits <= 32 or (bounds[1] or 0) < 2**31 else "int64"
+            loops.variables[leaf] = Var(stage.axis_name(leaf), kind, bounds)
+        if concerned(leaf):
+            position[leaf] = loops.variables[leaf]
+    guards: list[Guard] = []
+    for relation in reversed(relations):
+        if isinstance(relation, Fuse) and not relation.parents:
+            continue
+        found = relation.positions(tuple(position[child] for child in relation.children), extents)
+        for parent, value in zip(relation.parents, found, strict=True):
+            position[parent] = value
+            condition = relation.guard(value, extents)
+            if condition is not None:
+                guards.append(_guard(loops, condition, parent.kind != "spatial"))
+    loops.guards = [g for g in guards if g.condition.__class__ is not Const]
+
+
+def _guard(loops: StageLoops, condition: Expr, on_reduction: bool) -> Guard:
+    return Guard(condition, on_reduction, {v for v in variables_of(condition) if v in _loop_variables(loops)})
+
+
+def _loop_variables(loops: StageLoops) -> set[Var]:
+    return {v for v, _ in loops.enclosing} | set(loops.variables.values())
+
+
+def _region_guards(loops: StageLoops) -> None:
+    """Guards where the region may reach past the tensor."""
+    if loops.stage.attach.kind == "root":
+        return
+    analyzer = Analyzer()
+    for variable, extent in (*loops.enclosing, *loops.own_loops()):
+        if not isinstance(extent, int):
+            analyzer.bind(variable, (0, extent))
+    for axis in loops.stage.op.axis:
+        value, full = analyzer.simplify(loops.value[axis.var]), as_expr(axis.dom.extent)
+        for condition in (le(const(0, value.dtype), value), lt(value, full)):
+            if not analyzer.can_prove(condition):
+                loops.guards.append(_guard(loops, condition, False))

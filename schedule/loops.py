@@ -1,0 +1,297 @@
+"""The primitives that shape loops: split, tile, fuse, reorder, vectorize, unroll, parallel, bind, pragma, prefetch.
+
+Each has the same anatomy: check the arguments, check that it is legal, change the stage, record the step (`@primitive`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..te.axis import IterVar, Range
+from ..te.tensor import Tensor
+from ..tir.errors import ScheduleError
+from .relation import Fuse, Split, ceil_div, product
+from .stage import StageState, position_of
+from .trace import primitive
+
+# pragma -> what its value must be
+PRAGMAS = {"unroll": "a positive int: how many copies of the body the C compiler should make", "auto_unroll_max_step": "a non-negative int: unroll inner loops of up to that many steps"}
+
+
+def _whole_number(value: Any, name: str, primitive_name: str, stage: StageState) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__") or value.__index__() < 1:
+        raise ScheduleError(f"{primitive_name} on stage {stage.name}: {name} must be a positive int, found {value!r}")
+    return int(value.__index__())
+
+
+class LoopPrimitives(StageState):
+    """The loops of one stage. Examples are written for `C[i, j]` of 100 x 16."""
+
+    def _splittable(self, axis: Any, primitive_name: str) -> int:
+        position = self.leaf(axis, primitive_name)
+        if self.leaf_iter_vars[position].kind not in ("spatial", "reduce", "ordered"):
+            raise ScheduleError(f"{primitive_name} on stage {self.name}: axis {self.axis_name(axis)} is a {axis.kind} axis; "
+                                "only data-parallel, reduce and ordered axes can be divided")  # fmt: skip
+        mark = self.marks.get(axis)
+        if mark is not None and mark.kind != "serial":
+            raise ScheduleError(f"{primitive_name} on stage {self.name}: axis {self.axis_name(axis)} is already marked {mark.kind}; mark loops after they are shaped")
+        return position
+
+    @primitive("stage")
+    def split(self, axis: IterVar, factor: int | None = None, nparts: int | None = None) -> tuple[IterVar, IterVar]:
+        """Divide a loop into two: `factor` is the extent of the inner one, `nparts` that of the outer one; give exactly one.
+
+        before -> after, `s[C].split(i, factor=8)`:
+
+            for i in range(100):            for i.outer in range(13):
+                ...                             for i.inner in range(8):
+                                                    if i.outer * 8 + i.inner < 100:
+                                                        ...
+
+        Returns (outer, inner). Any factor is legal: where it does not divide the extent, the tail gets a guard, which lowering turns into a
+        clean main part and a rest. Raises ScheduleError if both or neither of factor and nparts are given, either is below 1, or `axis` is no leaf.
+        """
+        if (factor is None) == (nparts is None):
+            given = "both" if factor is not None else "neither"
+            raise ScheduleError(f"split on stage {self.name}: give either factor= (extent of the inner loop) or nparts= (extent of the outer loop), found {given}")
+        if factor is not None:
+            factor = _whole_number(factor, "factor", "split", self)
+        else:
+            nparts = _whole_number(nparts, "nparts", "split", self)
+        position = self._splittable(axis, "split")
+        return self._split_leaf(position, factor, nparts)
+
+    def _split_leaf(self, position: int, factor: int | None, nparts: int | None) -> tuple[IterVar, IterVar]:
+        axis = self.leaf_iter_vars[position]
+        extent = self.nominal_extent(axis)
+        inner_extent = factor if factor is not None else max(1, e) if isinstance(e := ceil_div(extent, nparts or 1), int) else e
+        outer_extent = ceil_div(extent, inner_extent)
+        outer = IterVar(Range(0, outer_extent), f"{axis.name}.outer", axis.kind)
+        inner = IterVar(Range(0, inner_extent), f"{axis.name}.inner", axis.kind)
+        self.relations.append(Split(axis, outer, inner, factor, nparts))
+        self._replace_leaves(position, 1, [outer, inner])
+        return outer, inner
+
+    def _replace_leaves(self, position: int, count: int, new: list[IterVar]) -> None:
+        for axis in self.leaf_iter_vars[position : position + count]:
+            self.marks.pop(axis, None)
+        self.leaf_iter_vars[position : position + count] = new
+        for axis in new:
+            self.axis_name(axis)
+
+    @primitive("stage")
+    def tile(self, x: IterVar, y: IterVar, x_factor: int, y_factor: int) -> tuple[IterVar, IterVar, IterVar, IterVar]:
+        """Split two loops and bring the outer parts outside: blocks of `x_factor` by `y_factor`.
+
+        before -> after, `s[C].tile(i, j, 4, 8)`:
+
+            for i in range(100):            for i.outer in range(25):
+                for j in range(16):             for j.outer in range(2):
+                    ...                             for i.inner in range(4):
+                                                        for j.inner in range(8):
+                                                            ...
+
+        Returns (x outer, y outer, x inner, y inner). Raises as split and reorder do.
+        """
+        x_factor = _whole_number(x_factor, "x_factor", "tile", self)
+        y_factor = _whole_number(y_factor, "y_factor", "tile", self)
+        self._splittable(x, "tile")
+        self._splittable(y, "tile")
+        if x is y:
+            raise ScheduleError(f"tile on stage {self.name}: axis {self.axis_name(x)} is given twice; tile takes two different axes")
+        if x.kind != y.kind and "ordered" in (x.kind, y.kind):
+            raise ScheduleError(f"tile on stage {self.name}: axis {self.axis_name(x)} is {x.kind}, {self.axis_name(y)} is {y.kind}; an ordered axis stays in order")
+        xo, xi = self._split_leaf(self.leaf(x, "tile"), x_factor, None)
+        yo, yi = self._split_leaf(self.leaf(y, "tile"), y_factor, None)
+        self._reorder_leaves([xo, yo, xi, yi])
+        return xo, yo, xi, yi
+
+    @primitive("stage")
+    def fuse(self, *axes: IterVar) -> IterVar:
+        """Make one loop of neighbouring ones (given outermost first); with no axis at all, a loop of extent 1.
+
+        before -> after, `s[C].fuse(i, j)`:
+
+            for i in range(100):            for i.j.fused in range(1600):
+                for j in range(16):             ...  # i = i.j.fused // 16, j = i.j.fused % 16
+                    ...
+
+        Raises ScheduleError if the axes are not consecutive leaves, or a data-parallel one is fused with a reduce axis.
+        """
+        if len(axes) == 1 and isinstance(axes[0], (list, tuple)):
+            axes = tuple(axes[0])
+        positions = [self._splittable(axis, "fuse") for axis in axes]
+        self.compute_op("fuse")
+        if any(b != a + 1 for a, b in zip(positions, positions[1:], strict=False)):
+            raise ScheduleError(f"fuse on stage {self.name}: axes {', '.join(map(self.axis_name, axes))} are not consecutive, outermost first, among the leaf axes "
+                                f"{self.leaves_text()}; bring them together with s[{self.name}].reorder(...)")  # fmt: skip
+        kinds = {axis.kind for axis in axes}
+        if len(kinds) > 1:
+            raise ScheduleError(f"fuse on stage {self.name}: cannot fuse data-parallel with reduce axes: "
+                                + ", ".join(f"{self.axis_name(a)} is {a.kind}" for a in axes))  # fmt: skip
+        extent: Any = 1
+        for axis in axes:
+            extent = product(extent, self.nominal_extent(axis))
+        name = ".".join(axis.name for axis in axes[:3]) + ".fused" if axes else "one"
+        fused = IterVar(Range(0, extent), name, axes[0].kind if axes else "spatial")
+        self.relations.append(Fuse(tuple(axes), fused))
+        self._replace_leaves(positions[0] if positions else 0, len(axes), [fused])
+        return fused
+
+    @primitive("stage")
+    def reorder(self, *axes: IterVar) -> None:
+        """Put the listed loops in the given order; they share out the places they have now, the others stay.
+
+        before -> after, `s[C].reorder(j, i)`:
+
+            for i in range(100):            for j in range(16):
+                for j in range(16):             for i in range(100):
+                    ...                             ...
+
+        Raises ScheduleError if an axis is listed twice, is no leaf of this stage, or the order of an ordered reduction would change.
+        """
+        if len(axes) == 1 and isinstance(axes[0], (list, tuple)):
+            axes = tuple(axes[0])
+        for number, axis in enumerate(axes):
+            self.leaf(axis, "reorder")
+            if position_of(axis, axes[:number]) is not None:
+                raise ScheduleError(f"reorder on stage {self.name}: axis {self.axis_name(axis)} is listed twice")
+        self._reorder_leaves(list(axes))
+
+    def _reorder_leaves(self, axes: list[IterVar]) -> None:
+        places = sorted(p for axis in axes if (p := position_of(axis, self.leaf_iter_vars)) is not None)
+        new = list(self.leaf_iter_vars)
+        for place, axis in zip(places, axes, strict=True):
+            new[place] = axis
+        reducer = getattr(self.op, "reducer", None)
+        if reducer is not None and not reducer.associative:
+            before = [a for a in self.leaf_iter_vars if a.kind != "spatial"]
+            after = [a for a in new if a.kind != "spatial"]
+            if any(a is not b for a, b in zip(before, after, strict=True)):
+                raise ScheduleError(f"reorder on stage {self.name}: reducer {reducer.name} is declared associative=False, so the order of its reduce axes "
+                                    f"({', '.join(map(self.axis_name, before))}) matters and must stay")  # fmt: skip
+        self.leaf_iter_vars = new
+
+    def _mark_kind(self, axis: IterVar, kind: str) -> None:
+        self.leaf(axis, kind)
+        mark = self.marks.get(axis)
+        if mark is not None and mark.kind not in ("serial", kind):
+            what = mark.thread.thread_tag if mark.thread is not None else mark.kind
+            raise ScheduleError(f"{kind} on stage {self.name}: axis {self.axis_name(axis)} is already {'bound to' if mark.thread is not None else 'marked'} {what}; "
+                                "a loop has one kind: split it to have both")  # fmt: skip
+        self.mark(axis).kind = kind
+
+    @primitive("stage")
+    def vectorize(self, axis: IterVar) -> None:
+        """Do all iterations of a loop at once, as the lanes of vectors. Any constant extent will do; native vectors are cut from it.
+
+        before -> after, `s[C].vectorize(ji)`:
+
+            for ji in range(8):             C[i, ramp(jo * 8, 1, 8)] = A[i, ramp(jo * 8, 1, 8)] * broadcast(2.0, 8)
+                C[i, jo * 8 + ji] = ...
+
+        Raises ScheduleError on a reduce axis (use s.rfactor to make the lanes partial results), or where the extent is not constant.
+        """
+        self.leaf(axis, "vectorize")
+        self._refuse_reduce(axis, "vectorize", "factor it first: s.rfactor(tensor, axis) makes it a data-parallel axis of partial results")
+        if not isinstance(self.nominal_extent(axis), int):
+            raise ScheduleError(f"vectorize on stage {self.name}: the extent {self.nominal_extent(axis)} of axis {self.axis_name(axis)} is not constant; "
+                                "split it by a constant factor and vectorize the inner part")  # fmt: skip
+        self._mark_kind(axis, "vectorized")
+
+    def _refuse_reduce(self, axis: IterVar, primitive_name: str, remedy: str) -> None:
+        if axis.kind != "spatial":
+            raise ScheduleError(f"{primitive_name} on stage {self.name}: axis {self.axis_name(axis)} is a reduce axis, so its iterations update the same element; {remedy}")
+
+    @primitive("stage")
+    def unroll(self, axis: IterVar) -> None:
+        """Write the iterations of a loop one after another.
+
+        before -> after, `s[C].unroll(ii)`:
+
+            for ii in range(2):             C[io * 2, j] = ...
+                C[io * 2 + ii, j] = ...     C[io * 2 + 1, j] = ...
+
+        Legal on any leaf. Loops over register tiles are always written out in full, large bodies are left to the C compiler's own unrolling.
+        """
+        self._mark_kind(axis, "unrolled")
+
+    @primitive("stage")
+    def parallel(self, axis: IterVar) -> None:
+        """Share the iterations of a loop among threads.
+
+        before -> after, `s[C].parallel(i)`:
+
+            for i in range(100):            for i in parallel(100):
+                ...                             ...
+
+        Raises ScheduleError on a reduce axis (a race). Inside another parallel loop it runs serially, with a ScheduleWarning when lowered.
+        """
+        self.leaf(axis, "parallel")
+        self._refuse_reduce(axis, "parallel", "threads would race. Factor it first: s.rfactor(tensor, axis)")
+        self._mark_kind(axis, "parallel")
+
+    @primitive("stage")
+    def bind(self, axis: IterVar, thread: IterVar) -> None:
+        """Make a loop an index of a GPU grid: `thread` is te.thread_axis("blockIdx.x"), te.thread_axis("threadIdx.x") ...
+
+        before -> after, `s[C].bind(i, te.thread_axis("blockIdx.x"))`:
+
+            for i in range(100):            for i in thread[blockIdx.x](100):
+                ...                             ...
+
+        Raises ScheduleError if the axis is bound or marked already, or `thread` is not a thread axis.
+        """
+        self.leaf(axis, "bind")
+        if not isinstance(thread, IterVar) or thread.kind != "thread":
+            raise ScheduleError(f"bind on stage {self.name}: expected a thread axis such as te.thread_axis('threadIdx.x'), found {thread!r}")
+        mark = self.marks.get(axis)
+        if mark is not None and mark.thread is not None:
+            raise ScheduleError(f"bind on stage {self.name}: axis {self.axis_name(axis)} is already bound to {mark.thread.thread_tag}")
+        for other, known in self.marks.items():
+            if known.thread is not None and known.thread.thread_tag == thread.thread_tag and position_of(other, self.leaf_iter_vars) is not None:
+                raise ScheduleError(f"bind on stage {self.name}: {thread.thread_tag} is already bound to axis {self.axis_name(other)} of this stage")
+        if thread.dom is not None:
+            ours, theirs = self.nominal_extent(axis), thread.dom.extent
+            if isinstance(ours, int) and isinstance(theirs, int) and ours != theirs:
+                raise ScheduleError(f"bind on stage {self.name}: axis {self.axis_name(axis)} has extent {ours}, {thread.thread_tag} has {theirs}")
+        self._mark_kind(axis, "thread")
+        self.mark(axis).thread = thread
+
+    @primitive("stage")
+    def pragma(self, axis: IterVar, name: str, value: int = 1) -> None:
+        """Attach a hint to a loop: "unroll" (the C compiler makes `value` copies of the body) or "auto_unroll_max_step" (unroll the loops inside that
+        have at most `value` steps together).
+
+        before -> after, `s[C].pragma(i, "unroll", 4)`:
+
+            for i in range(100):            for i in range(100):  # pragma unroll 4
+                ...                             ...
+
+        Raises ScheduleError for an unknown name or value.
+        """
+        self.leaf(axis, "pragma")
+        if name not in PRAGMAS:
+            raise ScheduleError(f"pragma on stage {self.name}: unknown name {name!r}; known are {', '.join(PRAGMAS)}")
+        if isinstance(value, bool) or not isinstance(value, int) or value < (1 if name == "unroll" else 0):
+            raise ScheduleError(f"pragma {name} on stage {self.name}: the value must be {PRAGMAS[name]}, found {value!r}")
+        mark = self.mark(axis)
+        mark.pragmas = (*((k, v) for k, v in mark.pragmas if k != name), (name, value))
+
+    @primitive("stage")
+    def prefetch(self, tensor: Tensor, axis: IterVar, offset: int = 1) -> None:
+        """Ask for what `tensor` will be read `offset` iterations of `axis` from now.
+
+        before -> after, `s[C].prefetch(A, i, 2)`:
+
+            for i in range(100):            for i in range(100):
+                ... A[i, j] ...                 prefetch A[i + 2, 0]
+                                                ... A[i, j] ...
+
+        A hint: no effect on results, and an address past the end is harmless. Raises ScheduleError if this stage does not read `tensor` or the axis is no leaf.
+        """
+        self.leaf(axis, "prefetch")
+        offset = _whole_number(offset, "offset", "prefetch", self)
+        if not isinstance(tensor, Tensor) or not self.schedule.reads(self, tensor):
+            raise ScheduleError(f"prefetch on stage {self.name}: it does not read {tensor}; it reads {', '.join(t.name for t in self.op.input_tensors) or 'nothing'}")
+        self.prefetches.append((tensor, axis, offset))

@@ -1,0 +1,354 @@
+"""From a schedule to a function of loops: inline, infer bounds, then write the loop nest of each stage where it is computed.
+
+Of one stage: loops over its leaves, outermost first; each guard at the outermost loop where its variables are known; stages attached to a loop come first in
+its body; a reduction's initial values are stored before its first reduce loop. What a loop kind means is for the passes.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from ..te.axis import IterVar
+from ..te.tensor import Tensor
+from ..tir.bounds import constant_bounds
+from ..tir.errors import ScheduleError, ScheduleWarning
+from ..tir.expr import Buffer, Expr, Load, Var, as_expr, load, logical_and, sub
+from ..tir.stmt import Allocate, Bind, For, Func, If, Prefetch, Produce, Stmt, Store, seq
+from ..tir.visit import Substitute, loads_of, substitute, substitute_statement, variables_of
+from .bounds import Guard, StageLoops, attach_leaf, infer, inlined
+from .relation import Extent
+from .schedule import Schedule
+from .stage import position_of
+
+
+class Access:
+    """How a tensor is reached: the buffer that holds (part of) it, where that part begins, and its physical layout."""
+
+    def __init__(self, buffer: Buffer, origin: Sequence[Expr], layout: Any):
+        self.buffer, self.origin, self.layout = buffer, origin, layout
+
+    def indices(self, logical: Sequence[Expr]) -> tuple[Expr, ...]:
+        """Physical indices of an element of the tensor."""
+        return self.physical([sub(i, o) for i, o in zip(logical, self.origin, strict=True)])
+
+    def physical(self, position: Sequence[Expr]) -> tuple[Expr, ...]:
+        """Physical indices of a position in the part that is held."""
+        return tuple(position) if self.layout is None else tuple(as_expr(e) for e in self.layout(*position))
+
+
+class _Redirect(Substitute):
+    """Axis variables replaced by their values, loads of tensors by loads of the buffers that hold them."""
+
+    def __init__(self, values: dict[Var, Expr], access: dict[Buffer, Access]):
+        super().__init__(values)
+        self.access = access
+
+    def rewrite_Load(self, node: Load) -> Expr:
+        changed = self.rewrite_children(node)
+        found = self.access.get(node.buffer)
+        if found is None or not isinstance(changed, Load):
+            return changed  # type: ignore[no-any-return]
+        return load(found.buffer, found.indices(changed.indices))
+
+
+def lower_schedule(schedule: Schedule, args: Sequence[Tensor], name: str = "main") -> Func:
+    """The function that computes the outputs of `schedule`; its parameters are the buffers of `args`, in that order.
+
+    Outputs that are not among `args` are workspace. Raises ScheduleError where an input is missing from `args`, an argument is not stored whole, or the
+    placements of the stages do not fit together.
+    """
+    _check_arguments(schedule, args)
+    every = inlined(schedule.stages)
+    wanted = _needed(every, args)
+    infer(wanted)
+    return _Emitter(schedule, args, wanted).function(name)
+
+
+def _check_arguments(schedule: Schedule, args: Sequence[Tensor]) -> None:
+    for number, tensor in enumerate(args):
+        if not isinstance(tensor, Tensor):
+            raise ScheduleError(f"argument {number} is {tensor!r}: expected a tensor of the computation")
+        if position_of(tensor, args[:number]) is not None:
+            raise ScheduleError(f"tensor {tensor.name} is listed twice among the arguments")
+        stage = schedule.stage_of(tensor, f"argument {number}")
+        if stage.attach.kind != "root":
+            how = "inlined" if stage.attach.kind == "inline" else f"computed inside stage {stage.attach.consumer.name}"
+            raise ScheduleError(f"argument {tensor.name} is {how}, so it is never stored whole; use s[{stage.name}].compute_root() or leave it out of the arguments")
+        if not stage.is_placeholder and (stage.layout is not None or stage.alignment or stage.scope not in (None, "global")):
+            raise ScheduleError(f"argument {tensor.name} has a layout, alignment or scope of its own (scope {stage.scope}), but an argument is plain memory; "
+                                f"use s.cache_write({stage.name}, ...) and schedule the copy")  # fmt: skip
+    for stage in schedule.stages:
+        if stage.is_placeholder and position_of(stage.outputs[0], args) is None:
+            readers = ", ".join(r.name for r in schedule.readers(stage.outputs[0]))
+            raise ScheduleError(f"input {stage.name} is read by {readers or 'the schedule'} but is not among the arguments ({', '.join(t.name for t in args)})")
+
+
+def _needed(every: list[StageLoops], args: Sequence[Tensor]) -> list[StageLoops]:
+    """The stages whose results are wanted: outputs, arguments, and what they read."""
+    read: set[Buffer] = {t.buffer for t in args}
+    kept = []
+    for loops in reversed(every):
+        if loops.stage.is_output or any(t.buffer in read for t in loops.stage.outputs):
+            kept.append(loops)
+            read.update(node.buffer for e in loops.expressions for node in loads_of(e))
+    return kept[::-1]
+
+
+class _Emitter:
+    """Writes the loop nests."""
+
+    def __init__(self, schedule: Schedule, args: Sequence[Tensor], all_loops: list[StageLoops]):
+        self.schedule, self.args = schedule, args
+        self.all_loops = all_loops
+        self.access: dict[Buffer, Access] = {}
+        self.attached: dict[tuple[Any, IterVar], list[StageLoops]] = {}
+        self.inside_parallel = 0
+        for loops in all_loops:
+            if loops.stage.attach.kind == "at":
+                key = (loops.stage.attach.consumer, attach_leaf(loops.stage))
+                self.attached.setdefault(key, []).append(loops)
+            for tensor in loops.stage.outputs:
+                self.access[tensor.buffer] = self._make_access(loops, tensor)
+
+    def function(self, name: str) -> Func:
+        """All stages at root in order, inside the allocations of those that are not arguments."""
+        root = [loops for loops in self.all_loops if loops.stage.attach.kind == "root"]
+        sizes = self._sizes()
+        bound = set(sizes)
+        body = seq(*[self._stage(loops, bound) for loops in root])
+        for loops in reversed(root):
+            for tensor in reversed(loops.stage.outputs):
+                if position_of(tensor, self.args) is None:
+                    body = Allocate(self.access[tensor.buffer].buffer, body)
+        params = tuple(tensor.buffer for tensor in self.args)
+        outputs = frozenset(t.buffer for t in self.args if not self.schedule[t].is_placeholder)
+        return Func(name, params, outputs, body, sizes)
+
+    def _sizes(self) -> tuple[Var, ...]:
+        found: dict[Var, None] = {}
+        for tensor in self.args:
+            for extent in tensor.shape:
+                if isinstance(extent, Expr):
+                    found.update(dict.fromkeys(sorted(variables_of(extent), key=lambda v: v.name)))
+        return tuple(found)
+
+    def _make_access(self, loops: StageLoops, tensor: Tensor) -> Access:
+        stage = loops.stage
+        if position_of(tensor, self.args) is not None:
+            return Access(tensor.buffer, loops.origin, None)
+        shape: list[Extent] = list(loops.shape)
+        if stage.layout is not None:
+            shape = _layout_shape(stage, loops.shape)
+        shape = [max(e, 1) if isinstance(e, int) else e for e in shape]
+        strides = _aligned_strides(stage, shape)
+        name = stage.name if len(stage.outputs) == 1 else f"{stage.name}.v{tensor.value_index}"
+        return Access(Buffer(name, shape, tensor.dtype, stage.scope or "global", strides), loops.origin, stage.layout)
+
+    # ------------------------------------------------------------------------------------------------------- one stage
+
+    def _stage(self, loops: StageLoops, bound: set[Var]) -> Stmt:
+        """The loop nest of a stage, with the stages attached to its loops inside."""
+        return Produce(loops.stage.name, _Nest(self, loops, bound).from_leaf(0, list(loops.guards)))
+
+    def produce_attached(self, consumer: Any, leaf: IterVar, bound: set[Var], body: Stmt) -> Stmt:
+        """`body` after the nests of the stages attached to a leaf, inside their allocations."""
+        here = self.attached.get((consumer, leaf))
+        if not here:
+            return body
+        body = seq(*[self._stage(loops, bound) for loops in here], body)
+        for loops in reversed(here):
+            for tensor in reversed(loops.stage.outputs):
+                body = Allocate(self.access[tensor.buffer].buffer, body)
+        return body
+
+
+class _Nest:
+    """The loop nest of one stage."""
+
+    def __init__(self, emitter: _Emitter, loops: StageLoops, bound: set[Var]):
+        self.emitter, self.loops, self.stage = emitter, loops, loops.stage
+        self.bound = set(bound)
+        self.redirect = _Redirect(loops.value, emitter.access)
+        leaves = self.stage.leaf_iter_vars
+        self.leaves = leaves
+        reducing = self.stage.op.reducer is not None
+        self.first_reduce = next((n for n, leaf in enumerate(leaves) if leaf.kind != "spatial"), len(leaves)) if reducing else None
+
+    def from_leaf(self, position: int, guards: list[Guard]) -> Stmt:
+        """The nest from a leaf inwards; `guards` are those not placed yet."""
+        ready = [g for g in guards if g.variables <= self.bound]
+        waiting = [g for g in guards if not g.variables <= self.bound]
+        if position == self.first_reduce:
+            late = [g for g in ready if g.on_reduction]
+            ready = [g for g in ready if not g.on_reduction]
+            initial = self._initial_values(position, [g for g in waiting if not g.on_reduction])
+            body = seq(initial, _guarded(late, self._rest(position, waiting)))
+        else:
+            body = self._rest(position, waiting)
+        return _guarded(ready, body)
+
+    def _rest(self, position: int, guards: list[Guard]) -> Stmt:
+        if position == len(self.leaves):
+            return self._update() if self.first_reduce is not None else self._assign(self.loops.body)
+        leaf = self.leaves[position]
+        variable, extent = self.loops.variables[leaf], as_expr(self.loops.extents[leaf])
+        self._check_extent(leaf, extent)
+        kind, mark = "serial", self.stage.marks.get(leaf)
+        if mark is not None:
+            kind = mark.kind
+        parallel = kind == "parallel"
+        if parallel and self.emitter.inside_parallel:
+            warnings.warn(f"stage {self.stage.name}: parallel axis {self.stage.axis_name(leaf)} is inside another parallel loop and runs serially", ScheduleWarning, stacklevel=2)
+            kind = "serial"
+        self.emitter.inside_parallel += parallel
+        self.bound.add(variable)
+        if self.first_reduce is not None and position >= self.first_reduce:
+            body = self.from_leaf_inside(position + 1, guards)
+        else:
+            body = self.from_leaf(position + 1, guards)
+        body = self.emitter.produce_attached(self.stage, leaf, self.bound, body)
+        body = seq(*self._prefetches(leaf), body)
+        self.emitter.inside_parallel -= parallel
+        self.bound.discard(variable)
+        thread = mark.thread.thread_tag if mark is not None and mark.thread is not None else None
+        return For(variable, extent, kind, body, thread, mark.pragmas if mark is not None else ())
+
+    def from_leaf_inside(self, position: int, guards: list[Guard]) -> Stmt:
+        """As from_leaf, inside the first reduce loop."""
+        ready = [g for g in guards if g.variables <= self.bound]
+        return _guarded(ready, self._rest(position, [g for g in guards if not g.variables <= self.bound]))
+
+    def _check_extent(self, leaf: IterVar, extent: Expr) -> None:
+        unknown = [v.name for v in variables_of(extent) if v not in self.bound]
+        if unknown:
+            raise ScheduleError(f"stage {self.stage.name}: the extent {extent} of axis {self.stage.axis_name(leaf)} depends on {', '.join(unknown)}, whose loop is not outside it; "
+                                f"reorder its leaf axes {self.stage.leaves_text()}")  # fmt: skip
+
+    def _indices(self) -> list[Expr]:
+        return [self.loops.position[axis] for axis in self.stage.op.axis]
+
+    def _targets(self) -> list[tuple[Buffer, tuple[Expr, ...]]]:
+        found = []
+        for tensor in self.stage.outputs:
+            access = self.emitter.access[tensor.buffer]
+            found.append((access.buffer, access.physical(self._indices())))
+        return found
+
+    def _assign(self, values: Sequence[Expr]) -> Stmt:
+        new = [self.redirect.rewrite(e) for e in values]
+        return seq(*[Store(buffer, indices, value) for (buffer, indices), value in zip(self._targets(), new, strict=True)])
+
+    def _initial_values(self, position: int, guards: list[Guard]) -> Stmt:
+        """What the reduction starts from, in loops of its own over the data-parallel leaves inside the reduction."""
+        op = self.stage.op
+        values = self.loops.init if self.loops.init is not None else op.reducer.identity([t.dtype for t in self.stage.outputs])
+        inner = [leaf for leaf in self.leaves[position:] if leaf.kind == "spatial"]
+        body = self._assign(values)
+        placed = [self.loops.variables[leaf] for leaf in inner]
+        fresh = {v: Var(v.name, v.dtype, v.bounds) for v in placed}
+        for number in range(len(inner), -1, -1):
+            known = self.bound | set(placed[:number])
+            before = self.bound | set(placed[: number - 1]) if number else None
+            here = [g for g in guards if g.variables <= known and (before is None or not g.variables <= before)]
+            body = _guarded(here, body)
+            if number:
+                leaf = inner[number - 1]
+                mark = self.stage.marks.get(leaf)
+                extent = as_expr(self.loops.extents[leaf])
+                kind = mark.kind if mark is not None else "serial"
+                if kind == "parallel" and self.emitter.inside_parallel:
+                    kind = "serial"
+                thread = mark.thread.thread_tag if mark is not None and mark.thread is not None else None
+                body = For(fresh[placed[number - 1]], extent, kind, body, thread)
+        return substitute_statement(body, fresh)
+
+    def _update(self) -> Stmt:
+        """One step of the reduction: combine what is there with the next value."""
+        op = self.stage.op
+        targets = self._targets()
+        now = [load(buffer, indices) for buffer, indices in targets]
+        new = op.reducer.combine(now, [self.redirect.rewrite(e) for e in self.loops.body])
+        update = _store_together(targets, new)
+        if self.loops.condition is not None:
+            update = If(self.redirect.rewrite(self.loops.condition), update)
+        return update
+
+    def _prefetches(self, leaf: IterVar) -> list[Stmt]:
+        """Hints for what the tensors of s[T].prefetch are read at some iterations later: where the inner loops begin."""
+        found: list[Stmt] = []
+        for tensor, axis, offset in self.stage.prefetches:
+            if axis is not leaf:
+                continue
+            variable = self.loops.variables[leaf]
+            start: dict[Var, Expr] = {v: as_expr(0) for v, _ in self.loops.own_loops() if v not in self.bound}
+            start[variable] = variable + offset
+            for e in self.loops.expressions:
+                for node in loads_of(e):
+                    access = self.emitter.access.get(node.buffer)
+                    if node.buffer is tensor.buffer and not any(loads_of(i) for i in node.indices):
+                        indices = [substitute(substitute(i, self.loops.value), start) for i in node.indices]
+                        buffer = node.buffer if access is None else access.buffer
+                        found.append(Prefetch(buffer, tuple(indices) if access is None else access.indices(indices)))
+        return found
+
+
+def _guarded(guards: Sequence[Guard], body: Stmt) -> Stmt:
+    if not guards:
+        return body
+    condition = guards[0].condition
+    for guard in guards[1:]:
+        condition = logical_and(condition, guard.condition)
+    return If(condition, body)
+
+
+def _store_together(targets: Sequence[tuple[Buffer, tuple[Expr, ...]]], values: Sequence[Expr]) -> Stmt:
+    """Stores that take effect together: in an order in which none overwrites what a later one reads, else through names."""
+    reads = [{node.buffer for node in loads_of(value)} for value in values]
+    order: list[int] = []
+    left = list(range(len(values)))
+    while left:
+        free = next((n for n in left if not any(targets[n][0] in reads[other] for other in left if other != n)), None)
+        if free is None:
+            break
+        order.append(free)
+        left.remove(free)
+    names = {n: Var(f"{targets[n][0].name}.next", values[n].dtype) for n in left}
+    for variable in names.values():
+        variable.exact = False
+    ordered = [Store(*targets[n], values[n]) for n in order]
+    body = seq(*ordered, *[Store(*targets[n], names[n]) for n in left])
+    for n in reversed(left):
+        body = Bind(names[n], values[n], body)
+    return body
+
+
+def _layout_shape(stage: Any, shape: Sequence[Extent]) -> list[Extent]:
+    """Extents of the physical indices when the logical ones range over `shape`."""
+    from_zero = [Var(f"i{n}", "int64", (0, max(e - 1, 0) if isinstance(e, int) else None)) for n, e in enumerate(shape)]
+    extents: list[Extent] = []
+    for e in stage.layout(*from_zero):
+        high = constant_bounds(as_expr(e))[1]
+        if high is None:
+            raise ScheduleError(f"transform_layout of stage {stage.name}: physical index {e} has no constant bound; layouts need constant extents in the dimensions they divide")
+        extents.append(high + 1)
+    return extents
+
+
+def _aligned_strides(stage: Any, shape: Sequence[Extent]) -> list[Extent] | None:
+    """Strides under storage_align: from the innermost dimension outwards, each padded to its offset modulo its factor."""
+    if not stage.alignment:
+        return None
+    if stage.layout is not None:
+        raise ScheduleError(f"stage {stage.name} has both storage_align and transform_layout; pad in the layout instead")
+    strides: list[Extent] = []
+    stride: Any = 1
+    for dimension in range(len(shape) - 1, -1, -1):
+        factor, offset = stage.alignment.get(dimension, (1, 0))
+        if not isinstance(stride, int):
+            raise ScheduleError(f"storage_align of stage {stage.name}: the extents inside dimension {dimension} must be constant")
+        stride += (offset - stride) % factor
+        strides.append(stride)
+        stride = stride * shape[dimension]
+    return strides[::-1]

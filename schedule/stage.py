@@ -1,0 +1,187 @@
+"""What a schedule knows of one operation: its loops, how they came about, where it is computed and where its result lives.
+
+State and look-ups only; the primitives that change it are in loops.py and placement.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..te.axis import IterVar
+from ..te.op import ComputeOp, PlaceholderOp
+from ..te.tensor import Tensor
+from ..tir.errors import ScheduleError
+from .relation import Extent, Fuse, Relation, Split
+
+if TYPE_CHECKING:
+    from .schedule import Schedule
+    from .trace import Layout
+
+
+@dataclass(frozen=True)
+class Attach:
+    """Where a stage is computed: "root", "inline", or "at" the axis `axis` of `consumer`."""
+
+    kind: str = "root"
+    consumer: Any = None
+    axis: IterVar | None = None
+
+
+@dataclass
+class LoopMark:
+    """What was asked of one leaf loop."""
+
+    kind: str = "serial"
+    thread: IterVar | None = None
+    pragmas: tuple[tuple[str, int | str], ...] = ()
+
+
+ROOT = Attach()
+INLINE = Attach("inline")
+
+
+def same(a: Any, b: Any) -> bool:
+    """Identity; `==` on axes would build an expression."""
+    return a is b
+
+
+def position_of(axis: Any, axes: Iterable[Any]) -> int | None:
+    """Where `axis` stands among `axes`, by identity; None if it does not."""
+    for position, candidate in enumerate(axes):
+        if candidate is axis:
+            return position
+    return None
+
+
+class StageState:
+    """One operation in a schedule.
+
+    Attributes: `op` (the operation now; caching and rfactor replace it), `name` (unique in the schedule), `outputs` (its tensors), `leaf_iter_vars`
+    (the loops, outermost first), `relations` (the splits and fusions that led to them), `marks` (what was asked of a loop), `attach`, `scope` (None: chosen
+    by where it is computed), `alignment`, `layout`, `prefetches`, `is_output` (of the schedule), `is_original` (declared by the user, not made by a primitive).
+    """
+
+    def __init__(self, schedule: Schedule, op: Any, name: str, is_original: bool = True):
+        self.schedule, self.op, self.name, self.is_original = schedule, op, name, is_original
+        self.outputs: tuple[Tensor, ...] = tuple(op.outputs)
+        self.leaf_iter_vars: list[IterVar] = [*getattr(op, "axis", ()), *getattr(op, "reduce_axis", ())]
+        self.relations: list[Relation] = []
+        self.marks: dict[IterVar, LoopMark] = {}
+        self.attach = ROOT
+        self.scope: str | None = None
+        self.alignment: dict[int, tuple[int, int]] = {}  # dimension -> (factor, offset)
+        self.layout: Layout | None = None
+        self.prefetches: list[tuple[Tensor, IterVar, int]] = []
+        self.is_output = False
+        self._axis_names: dict[IterVar, str] = {}
+        for axis in self.leaf_iter_vars:
+            self.axis_name(axis)
+
+    def copy_into(self, schedule: Schedule) -> Any:
+        """The same state in another schedule; attach points still lead to the old one's stages."""
+        new = object.__new__(type(self))
+        new.__dict__.update(self.__dict__)
+        new.schedule = schedule
+        new.leaf_iter_vars, new.relations = list(self.leaf_iter_vars), list(self.relations)
+        new.marks = {axis: LoopMark(m.kind, m.thread, m.pragmas) for axis, m in self.marks.items()}
+        new.alignment, new.prefetches = dict(self.alignment), list(self.prefetches)
+        new._axis_names = dict(self._axis_names)
+        return new
+
+    # ------------------------------------------------------------------------------------------------------------ look-ups
+
+    @property
+    def is_placeholder(self) -> bool:
+        """An argument of the computation, with nothing to compute."""
+        return isinstance(self.op, PlaceholderOp)
+
+    @property
+    def is_scheduled(self) -> bool:
+        """Whether any loop was changed or marked."""
+        roots = [*self.op.axis, *self.op.reduce_axis]
+        return bool(self.relations or self.marks) or not all(map(same, self.leaf_iter_vars, roots))
+
+    def axis_name(self, axis: IterVar) -> str:
+        """The unique name of an axis of this stage."""
+        name = self._axis_names.get(axis)
+        if name is None:
+            taken = set(self._axis_names.values())
+            name, count = axis.name, 0
+            while name in taken:
+                count += 1
+                name = f"{axis.name}_{count}"
+            self._axis_names[axis] = name
+        return name
+
+    def knows_axis(self, axis: IterVar) -> bool:
+        """Whether `axis` is or was an axis of this stage."""
+        return axis in self._axis_names
+
+    def axis_named(self, name: str) -> IterVar:
+        """The axis with a unique name; a ScheduleError lists the names."""
+        for axis, known in self._axis_names.items():
+            if known == name:
+                return axis
+        raise ScheduleError(f"stage {self.name} has no axis {name!r}: its axes are {', '.join(self._axis_names.values())}")
+
+    def mark(self, axis: IterVar) -> LoopMark:
+        """The mark of a leaf, made when first asked for."""
+        return self.marks.setdefault(axis, LoopMark())
+
+    def leaves_text(self) -> str:
+        """The leaf axes by name, for messages."""
+        return "(" + ", ".join(self.axis_name(axis) for axis in self.leaf_iter_vars) + ")"
+
+    def compute_op(self, primitive: str) -> ComputeOp:
+        """The operation, which must compute something."""
+        if not isinstance(self.op, ComputeOp):
+            raise ScheduleError(f"{primitive} of stage {self.name}: it is an input of the computation and has no loops. "
+                                f"To copy it elsewhere first, use s.cache_read({self.name}, scope, readers)")  # fmt: skip
+        return self.op
+
+    def leaf(self, axis: Any, primitive: str) -> int:
+        """The position of a leaf axis; otherwise a ScheduleError that says what became of it and which the leaves are now."""
+        self.compute_op(primitive)
+        if not isinstance(axis, IterVar):
+            raise ScheduleError(f"{primitive} on stage {self.name}: expected one of its axes {self.leaves_text()}, found {axis!r}")
+        position = position_of(axis, self.leaf_iter_vars)
+        if position is not None:
+            return position
+        now = f"the leaf axes of stage {self.name} are now {self.leaves_text()}"
+        for relation in self.relations:
+            if position_of(axis, relation.parents) is not None:
+                done = "split into" if isinstance(relation, Split) else "fused into"
+                became = ", ".join(self.axis_name(child) for child in relation.children)
+                raise ScheduleError(f"{primitive} on stage {self.name}: axis {self.axis_name(axis)} was already {done} {became} and is no leaf any more; {now}")
+        owner = self.schedule.stage_of_axis(axis)
+        whose = f"it belongs to stage {owner[0]}" if owner is not None else "it belongs to no stage of this schedule"
+        raise ScheduleError(f"{primitive} on stage {self.name}: {axis.name} is not one of its axes ({whose}); {now}")
+
+    def nominal_extent(self, axis: IterVar) -> Extent:
+        """The extent of an axis when the whole tensor is computed (an attach point may make it smaller)."""
+        assert axis.dom is not None
+        return axis.dom.extent
+
+    def origin_of(self, axis: IterVar) -> list[IterVar]:
+        """The root axes that `axis` comes from."""
+        for relation in self.relations:
+            if position_of(axis, relation.children) is not None:
+                return [root for parent in relation.parents for root in self.origin_of(parent)]
+        return [axis]
+
+    def __repr__(self) -> str:
+        where = {"root": "", "inline": ", inlined"}.get(self.attach.kind)
+        if where is None:
+            where = f", at {self.attach.consumer.name}.{self.attach.consumer.axis_name(self.attach.axis)}"
+        loops = []
+        for axis in self.leaf_iter_vars:
+            mark = self.marks.get(axis)
+            kind = "" if mark is None or mark.kind == "serial" else f":{mark.thread.thread_tag if mark.thread is not None else mark.kind}"
+            loops.append(f"{self.axis_name(axis)}{kind}")
+        scope = "" if self.scope is None else f", in {self.scope}"
+        return f"stage {self.name}({', '.join(loops)}{where}{scope})"
+
+
+__all__ = ["INLINE", "ROOT", "Attach", "Fuse", "LoopMark", "StageState", "position_of"]
