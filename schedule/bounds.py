@@ -257,8 +257,7 @@ def _spread(loops: StageLoops, spatial_only: bool) -> None:
             else:
                 most = constant_upper_bound(extent)
                 bounds = (0, None if most is None else max(most - 1, 0))
-            kind = "int32" if bounds[1] is None and not isinstance(extent, int) and extent.dtype.bits <= 32 or (bounds[1] or 0) < 2**31 else "int64"
-            loops.variables[leaf] = Var(stage.axis_name(leaf), kind, bounds)
+            loops.variables[leaf] = Var(stage.axis_name(leaf), "int32" if (bounds[1] or 0) < 1 << 31 else "int64", bounds)
         if concerned(leaf):
             position[leaf] = loops.variables[leaf]
     guards: list[Guard] = []

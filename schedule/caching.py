@@ -14,7 +14,7 @@ from ..tir.expr import Expr, add, as_expr, if_then_else, logical_and
 from ..tir.visit import Substitute
 from .placement import SCOPES
 from .relation import Relation
-from .stage import StageState, position_of
+from .stage import position_of
 from .trace import primitive
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class CachingPrimitives:
         copied = tuple(t(*op.axis) for t in cached_op.outputs)
         self._replace_op(stage, rewritten(op, body=copied, reducer=None, reduce_axis=(), condition=None, init=None))
         stage.leaf_iter_vars = list(op.axis)
-        _forget_axes(stage, op.reduce_axis)
+        stage.forget_axes(op.reduce_axis)
         return list(cached_op.outputs) if isinstance(tensor, (list, tuple)) else cached_op.outputs[0]
 
     def _nobody_attached_to(self, stage: Any, axes: Sequence[IterVar], what: str) -> None:
@@ -213,7 +213,7 @@ class CachingPrimitives:
         stage.leaf_iter_vars = [*kept[:place], final, *kept[place:]]
         gone = [r for r in stage.relations if r.children[0].kind != "spatial"]
         stage.relations = [r for r in stage.relations if r.children[0].kind == "spatial"]
-        _forget_axes(stage, [*op.reduce_axis, *(child for r in gone for child in r.children)])
+        stage.forget_axes([*op.reduce_axis, *(child for r in gone for child in r.children)])
         stage.axis_name(final)
         return partial.outputs[0] if len(partial.outputs) == 1 else list(partial.outputs)
 
@@ -257,10 +257,3 @@ def _fresh_axes(axes: Sequence[IterVar]) -> tuple[dict[Any, Expr], tuple[IterVar
     """Copies of data-parallel axes, and the substitution from the old variables to the new."""
     new = tuple(IterVar(axis.dom, axis.name, axis.kind) for axis in axes)
     return {old.var: n.var for old, n in zip(axes, new, strict=True)}, new
-
-
-def _forget_axes(stage: StageState, axes: Sequence[IterVar]) -> None:
-    for axis in axes:
-        stage._axis_names.pop(axis, None)
-
-

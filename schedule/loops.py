@@ -5,6 +5,7 @@ Each has the same anatomy: check the arguments, check that it is legal, change t
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from ..te.axis import IterVar, Range
@@ -122,7 +123,7 @@ class LoopPrimitives(StageState):
             axes = tuple(axes[0])
         positions = [self._splittable(axis, "fuse") for axis in axes]
         self.compute_op("fuse")
-        if any(b != a + 1 for a, b in zip(positions, positions[1:], strict=False)):
+        if any(b != a + 1 for a, b in pairwise(positions)):
             raise ScheduleError(f"fuse on stage {self.name}: axes {', '.join(map(self.axis_name, axes))} are not consecutive, outermost first, among the leaf axes "
                                 f"{self.leaves_text()}; bring them together with s[{self.name}].reorder(...)")  # fmt: skip
         kinds = {axis.kind for axis in axes}

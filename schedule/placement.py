@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import product as grid
+from math import prod
 from typing import Any
 
 from ..te.axis import IterVar
@@ -182,9 +183,7 @@ class PlacementPrimitives(StageState):
             return
         if not all(isinstance(e, int) for e in extents):
             raise ScheduleError(f"transform_layout of stage {self.name}: with symbolic extents, each physical index must be one part (i // a, i % b) of one logical index")
-        total = 1
-        for e in extents:
-            total *= e  # type: ignore[operator]
+        total = prod(e for e in extents if isinstance(e, int))
         if total > 1 << 20:
             raise ScheduleError(f"transform_layout of stage {self.name}: cannot show that no two of its {total} elements share a place; "
                                 "give each part (i // a, i % b) of an index a dimension of its own")  # fmt: skip

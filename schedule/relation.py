@@ -61,7 +61,7 @@ class Split:
         """Extents of outer and inner; neither is larger than the parent needs."""
         (extent,) = parents
         if self.factor is not None:
-            inner = extent if isinstance(extent, int) and 0 < extent < self.factor else self.factor
+            inner: Extent = extent if isinstance(extent, int) and 0 < extent < self.factor else self.factor
         else:
             assert self.nparts is not None
             inner = ceil_div(extent, self.nparts)

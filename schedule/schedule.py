@@ -109,7 +109,7 @@ class Schedule(CachingPrimitives):
     def copy(self) -> Schedule:
         """An independent schedule in the same state, over the same tensors and axes."""
         new = object.__new__(Schedule)
-        new.trace, new.recording, new._names = Trace(list(self.trace.steps)), True, set(self._names)
+        new.trace, new.recording, new._names = Trace(list(self.trace.steps), dict(self.trace.roots)), True, set(self._names)
         twins = {stage: stage.copy_into(new) for stage in self.stages}
         new.stages = [twins[stage] for stage in self.stages]
         for stage in new.stages:

@@ -76,6 +76,7 @@ class StageState:
         self.prefetches: list[tuple[Tensor, IterVar, int]] = []
         self.is_output = False
         self._axis_names: dict[IterVar, str] = {}
+        self._retired_names: set[str] = set()  # of axes that caching or rfactor took away
         for axis in self.leaf_iter_vars:
             self.axis_name(axis)
 
@@ -87,7 +88,7 @@ class StageState:
         new.leaf_iter_vars, new.relations = list(self.leaf_iter_vars), list(self.relations)
         new.marks = {axis: LoopMark(m.kind, m.thread, m.pragmas) for axis, m in self.marks.items()}
         new.alignment, new.prefetches = dict(self.alignment), list(self.prefetches)
-        new._axis_names = dict(self._axis_names)
+        new._axis_names, new._retired_names = dict(self._axis_names), set(self._retired_names)
         return new
 
     # ------------------------------------------------------------------------------------------------------------ look-ups
@@ -107,7 +108,7 @@ class StageState:
         """The unique name of an axis of this stage."""
         name = self._axis_names.get(axis)
         if name is None:
-            taken = set(self._axis_names.values())
+            taken = {*self._axis_names.values(), *self._retired_names}
             name, count = axis.name, 0
             while name in taken:
                 count += 1
@@ -118,6 +119,13 @@ class StageState:
     def knows_axis(self, axis: IterVar) -> bool:
         """Whether `axis` is or was an axis of this stage."""
         return axis in self._axis_names
+
+    def forget_axes(self, axes: Iterable[IterVar]) -> None:
+        """Axes that are this stage's no more; their names stay taken, so that a trace cannot mistake another axis for one of them."""
+        for axis in axes:
+            name = self._axis_names.pop(axis, None)
+            if name is not None:
+                self._retired_names.add(name)
 
     def axis_named(self, name: str) -> IterVar:
         """The axis with a unique name; a ScheduleError lists the names."""

@@ -47,8 +47,9 @@ class Step:
 class Trace:
     """The steps of a schedule, in order."""
 
-    def __init__(self, steps: list[Step] | None = None):
+    def __init__(self, steps: list[Step] | None = None, roots: dict[tuple[str, str], str] | None = None):
         self.steps = steps if steps is not None else []
+        self.roots = roots if roots is not None else {}  # (stage, axis) -> how Python reaches it, where a step first spoke of it
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -139,6 +140,12 @@ def _encode(schedule: Any, value: Any, near: Sequence[Any]) -> Any:
         found = schedule.stage_of_axis(value, near)
         if found is None:  # the primitive itself will say what is wrong with it
             return {"axis": ["?", value.name]}
+        if found not in schedule.trace.roots:
+            stage = schedule.stage_named(found[0])
+            for field in ("axis", "reduce_axis"):
+                for position, axis in enumerate(getattr(stage.op, field, ())):
+                    if axis is value:
+                        schedule.trace.roots[found] = f"op.{field}[{position}]"
         return {"axis": list(found)}
     if isinstance(value, Tensor):
         return {"tensor": [schedule[value].name, value.value_index]}
@@ -199,7 +206,7 @@ def _replay_step(schedule: Any, number: int, step: Any) -> None:
         raise ScheduleError(f"trace step {number} is malformed: {str(step)[:120]!r}")
     name, stage_name = step.get("primitive"), step.get("stage")
     on = PRIMITIVES.get(name) if isinstance(name, str) else None
-    if on is None or (on == "schedule") != (stage_name == ""):
+    if not isinstance(name, str) or on is None or (on == "schedule") != (stage_name == ""):
         raise ScheduleError(f"trace step {number}: {str(name)[:60]!r} is no primitive of a {'schedule' if stage_name == '' else 'stage'}; "
                             f"known are {', '.join(sorted(PRIMITIVES))}")  # fmt: skip
     subject = schedule if on == "schedule" else schedule.stage_named(stage_name)
@@ -248,7 +255,7 @@ def trace_as_python(schedule: Any) -> str:
                 key = ("axis", stage, name)
                 if (stage, name) not in introduced:
                     introduced.add((stage, name))
-                    lines.append(f"{names.of(key, name)} = {_root_axis_text(schedule, names, stage, name)}")
+                    lines.append(f"{names.of(key, name)} = s[{names.of(('stage', stage), stage)}].{schedule.trace.roots[stage, name]}")
                 return names.of(key, name)
             case {"tensor": [stage, index]}:
                 base = names.of(("stage", stage), stage)
@@ -281,16 +288,6 @@ def trace_as_python(schedule: Any) -> str:
             results = [results[0], *["_"] * (len(results) - 1)]
         lines.append(f"{', '.join(results)}{' = ' if results else ''}{subject}.{step.primitive}({arguments})")
     return "\n".join(lines) + "\n"
-
-
-def _root_axis_text(schedule: Any, names: _PythonNames, stage: str, name: str) -> str:
-    found = schedule.stage_named(stage)
-    base = f"s[{names.of(('stage', stage), stage)}].op"
-    for field in ("axis", "reduce_axis"):
-        for position, axis in enumerate(getattr(found.op, field, ())):
-            if found.axis_name(axis) == name:
-                return f"{base}.{field}[{position}]"
-    raise ScheduleError(f"axis {name} of stage {stage} is neither a root axis nor the result of a step")
 
 
 def _layout_rank(data: Any) -> int:
