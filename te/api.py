@@ -15,10 +15,11 @@ from ..tir.dtype import dtype as dtype_named
 from ..tir.errors import TEError
 from ..tir.expr import Expr, ExprLike, Var, as_expr, call
 from .axis import extent_value
-from .check import check_domains, check_shape, check_variables, parameter_names
+from .check import check_accesses, check_domains, check_shape, check_variables, parameter_names
 from .op import ComputeOp, PlaceholderOp, Reduction, axes_over
 from .reduce import together
 from .tensor import Tensor
+from .wrap import wrapped_value
 
 # ---------------------------------------------------------------------------------------------------------------- declaration
 
@@ -54,6 +55,7 @@ def compute(
         op = ComputeOp(name, axis, [_body_value(v, name) for v in values], tag=tag, attrs=attrs)
     check_domains(op)
     check_variables(op)
+    check_accesses(op)
     return op.output(0) if single else op.outputs
 
 
@@ -90,7 +92,7 @@ def _body_value(value: Any, name: str) -> Expr:
             f"compute {name!r}: its function returned a tuple with the reduction {value} in it. Give each reduction a computation "
             f"of its own, or reduce the values together with te.comm_reducer(lambda x, y: (..., ...), ...)"
         )
-    return as_expr(value)
+    return wrapped_value(as_expr(value))
 
 
 # ---------------------------------------------------------------------------------------------------------------- mathematics

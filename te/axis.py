@@ -124,6 +124,6 @@ def thread_axis(dom: Any = None, tag: str | None = None, name: str | None = None
         raise TEError(f"unknown thread tag {tag!r}: expected one of {', '.join(THREAD_TAGS)}")
     if dom is not None:
         dom = range_of(dom if isinstance(dom, (tuple, list, Range)) else (0, dom), f"thread axis {tag}")
-        if dom.min != 0:
+        if not isinstance(dom.min, int) or dom.min != 0:
             raise TEError(f"thread axis {tag} starts at {dom.min}: a thread index starts at 0")
     return IterVar(dom, name or tag, "thread", tag)

@@ -6,9 +6,10 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..tir.bounds import constant_bounds
 from ..tir.dtype import DType
 from ..tir.errors import TEError
-from ..tir.expr import Expr, Var
+from ..tir.expr import Add, Const, Expr, FloorDiv, IfThenElse, Load, Max, Min, Mul, Sub, Var
 from ..tir.visit import variables_of
 from .axis import IterVar
 from .graph import operations, sizes_of
@@ -93,6 +94,57 @@ def check_variables(op: ComputeOp) -> None:
             if v not in sizes:
                 axes = ", ".join(a.name for a in (*op.axis, *op.reduce_axis)) or "it has none"
                 raise TEError(
-                    f"compute {op.name!r}: {v.name!r} is neither one of its axes ({axes}) nor a size in the shape of a tensor. A reduce axis "
-                    f"must be listed in axis= of the reduction; an axis of another computation cannot be used here"
+                    f"compute {op.name!r}: {v.name!r} is neither one of its axes ({axes}) nor a size in the shape of a tensor. A reduce "
+                    f"axis must be listed in axis= of the reduction; an axis of another computation cannot be used here"
                 )
+
+
+def check_accesses(op: ComputeOp) -> None:
+    """No element outside a tensor is read where nothing guards the access; what cannot be decided passes."""
+    if any(a.dom is not None and isinstance(a.dom.extent, int) and a.dom.extent == 0 for a in (*op.axis, *op.reduce_axis)):
+        return  # nothing is ever read
+    if op.condition is None:
+        for e in op.body:
+            _check_reads(op, e, set())
+    else:
+        _check_reads(op, op.condition, set())
+    for e in op.init or ():
+        _check_reads(op, e, set())
+
+
+def _check_reads(op: ComputeOp, e: Expr, seen: set[Expr]) -> None:
+    """Checks the loads in `e` that are evaluated at every point."""
+    if e in seen:
+        return
+    seen.add(e)
+    if isinstance(e, IfThenElse):
+        _check_reads(op, e.condition, seen)  # its arms are guarded
+        return
+    if isinstance(e, Load):
+        for dimension, (index, extent) in enumerate(zip(e.indices, e.buffer.shape, strict=True)):
+            if isinstance(extent, int) and _bounds_are_reached(index, set()):
+                low, high = constant_bounds(index)
+                if (low is not None and low < 0) or (high is not None and high >= extent):
+                    raise TEError(
+                        f"compute {op.name!r} reads {e}, whose index {dimension} takes the values {low} to {high}, but dimension "
+                        f"{dimension} of tensor {e.buffer.name!r} is [0, {extent}). Guard it: te.if_then_else(condition, {e}, value); "
+                        f"te.select does not, it evaluates both values"
+                    )
+    for child in e.children:
+        _check_reads(op, child, seen)
+
+
+def _bounds_are_reached(e: Expr, seen: set[Expr]) -> bool:
+    """Whether the constant bounds of `e` are values it takes: monotone in each variable, and no variable occurs twice."""
+    if isinstance(e, Const):
+        return True
+    if isinstance(e, Var):
+        if e in seen or None in e.bounds:
+            return False
+        seen.add(e)
+        return True
+    if isinstance(e, (Add, Sub, Min, Max)):
+        return _bounds_are_reached(e.a, seen) and _bounds_are_reached(e.b, seen)
+    if isinstance(e, (Mul, FloorDiv)):
+        return isinstance(e.b, Const) and _bounds_are_reached(e.a, seen)
+    return False

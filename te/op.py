@@ -206,8 +206,9 @@ class Reduction(ExprLike):
     def as_expr(self) -> Expr:
         name = self.reducer.name
         raise TEError(
-            f"the reduction {self} stands inside an expression: a reduction may only be at the top level of a computation. Give it its own "
-            f"stage, and use its elements: R = te.compute(shape, lambda i: te.{name}(..., axis=k)), then te.compute(shape, lambda i: R[i] ...)"
+            f"the reduction {self} stands inside an expression: a reduction may only be at the top level of a computation. Give it its "
+            f"own stage, and use its elements: R = te.compute(shape, lambda i: te.{name}(..., axis=k)), "
+            f"then te.compute(shape, lambda i: R[i] ...)"
         )
 
     def __str__(self) -> str:

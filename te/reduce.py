@@ -17,6 +17,7 @@ from ..tir.expr import Expr, ExprLike, as_expr, call
 from .axis import IterVar
 from .check import check_accumulator, reduction_axes
 from .op import Reducer, Reduction
+from .wrap import wrapped_value
 
 
 def comm_reducer(
@@ -66,7 +67,7 @@ def _reduce_or_combine(reducer: Reducer, expr: Any, others: tuple[Any, ...], axi
     if axis is not None:
         if others:
             raise TEError(
-                f"te.{reducer.name}: found {1 + len(others)} values and axis=: with an axis one value is reduced, without it they are combined"
+                f"te.{reducer.name}: found {1 + len(others)} values and axis=: with an axis one value is reduced, without it they combine"
             )
         return reduction(reducer, expr, axis, where, init)
     if where is not None or init is not None:
@@ -108,7 +109,12 @@ def reduction(reducer: Reducer, values: Any, axis: Any, where: Any = None, init:
         for v, e in zip(start, source, strict=True):
             if v.dtype is not e.dtype:
                 raise TEError(f"te.{reducer.name}: init= is {v} of dtype {v.dtype}, expected {e.dtype}: cast it with .astype('{e.dtype}')")
-    return Reduction(reducer, source, axes, condition, start, single)
+    wrapped = tuple(wrapped_value(e) for e in source)
+    if condition is not None:
+        condition = wrapped_value(condition)
+    if start is not None:
+        start = tuple(wrapped_value(e) for e in start)
+    return Reduction(reducer, wrapped, axes, condition, start, single)
 
 
 def together(*values: Any) -> tuple[Expr, ...]:
