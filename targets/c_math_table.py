@@ -45,7 +45,7 @@ CONSTANTS: dict[str, dict[str, float | int]] = {
         "ERF_LIMIT": 4.0,  # erf is 1 from here on
         "ERF_CENTRE": 0.0,
         "SMALLEST_NORMAL": float.fromhex("0x1p-126"),
-        "DENORMAL_SHIFT": 25,
+        "DENORMAL_SHIFT": 25.0,
         "DENORMAL_SCALE": float.fromhex("0x1p25"),
         "SQRT_HALF_TO_ONE": 0x3F800000 - 0x3F3504F3,  # distance of the bit patterns of sqrt(1/2) and 1
         "LOG1P_LARGE": float.fromhex("0x1p60"),
@@ -80,7 +80,7 @@ CONSTANTS: dict[str, dict[str, float | int]] = {
         "ERF_LIMIT": 5.93,
         "ERF_CENTRE": 2.75,
         "SMALLEST_NORMAL": float.fromhex("0x1p-1022"),
-        "DENORMAL_SHIFT": 54,
+        "DENORMAL_SHIFT": 54.0,
         "DENORMAL_SCALE": float.fromhex("0x1p54"),
         "SQRT_HALF_TO_ONE": 0x3FF0000000000000 - 0x3FE6A09E667F3BCD,
         "LOG1P_LARGE": float.fromhex("0x1p120"),
@@ -190,14 +190,25 @@ FUNCTIONS: dict[str, MathFunction] = {
         "F", ("U x",), {"vector": "return (F)x;", "scalar": "union { U bits; F value; } both = {x};\nreturn both.value;"}
     ),
     "splat": MathFunction("F", ("S x",), {"vector": "return x - (F){0};", "scalar": "return x;"}),
-    "less": MathFunction("U", _TWO, {"vector": "return (U)(a < b);", "scalar": "return -(U)(a < b);"}),
-    "equal": MathFunction("U", _TWO, {"vector": "return (U)(a == b);", "scalar": "return -(U)(a == b);"}),
-    "unequal": MathFunction("U", _TWO, {"vector": "return (U)(a != b);", "scalar": "return -(U)(a != b);"}),
+    "less": MathFunction("I", _TWO, "return a < b;"),
+    "equal": MathFunction("I", _TWO, "return a == b;"),
     "select": MathFunction(
-        "F", ("U mask", *_TWO), {"vector": "return (F)(((U)a & mask) | ((U)b & ~mask));", "scalar": "return mask ? a : b;"}
+        "F", ("I mask", *_TWO), {"vector": "return (F)(((I)a & mask) | ((I)b & ~mask));", "scalar": "return mask ? a : b;"}
+    ),
+    # a < b ? x : y; the comparison inside the expression lets gcc blend constants too, where a mask from outside costs three operations
+    "select_less": MathFunction(
+        "F",
+        (*_TWO, "F x", "F y"),
+        {"vector": "return (F)(((I)x & (a < b)) | ((I)y & ~(a < b)));", "scalar": "return a < b ? x : y;"},
+    ),
+    # a > b ? a : b and a < b ? a : b: b where either is NaN, which is what x86's instructions do
+    "larger": MathFunction(
+        "F", _TWO, {"vector": "machine(max, a, b)\nreturn $select_less(b, a, a, b);", "scalar": "return a > b ? a : b;"}
+    ),
+    "smaller": MathFunction(
+        "F", _TWO, {"vector": "machine(min, a, b)\nreturn $select_less(a, b, a, b);", "scalar": "return a < b ? a : b;"}
     ),
     "copy_sign": MathFunction("F", ("F x", "F sign"), "return $from_bits($bits(x) | ($bits(sign) & SIGN_BIT));"),  # x is not negative
-    "truth": MathFunction("I", ("U mask",), {"vector": "return (I)mask;", "scalar": "return mask != 0;"}),
     # ---- rounding, absolute values, order
     "abs": MathFunction("F", _ONE, "return $from_bits($bits(x) & ~SIGN_BIT);", "clears the sign bit", _EXACT),
     "sqrt": MathFunction("F", _ONE, "return lanewise(sqrt, x);", "the machine's instruction", _ROUNDED),
@@ -209,16 +220,16 @@ FUNCTIONS: dict[str, MathFunction] = {
     "fma": MathFunction(
         "F", ("F a", "F b", "F c"), "return lanewise(fma, a, b, c);", "the machine's instruction, else C's fma: rounded once", _ROUNDED
     ),
-    "max": MathFunction("F", _TWO, "return $select($less(b, a) | $unequal(a, a), a, b);", "NaN if either is, as np.maximum", _EXACT),
-    "min": MathFunction("F", _TWO, "return $select($less(a, b) | $unequal(a, a), a, b);", "NaN if either is, as np.minimum", _EXACT),
+    "max": MathFunction("F", _TWO, "return $select($isnan(a), a, $larger(a, b));", "NaN if either is, as np.maximum", _EXACT),
+    "min": MathFunction("F", _TWO, "return $select($isnan(a), a, $smaller(a, b));", "NaN if either is, as np.minimum", _EXACT),
     "isnan": MathFunction("I", _ONE, "return x != x;", "a comparison", _EXACT),
-    "isinf": MathFunction("I", _ONE, "return $truth($equal($abs(x), $splat(INFINITE)));", "a comparison", _EXACT),
-    "isfinite": MathFunction("I", _ONE, "return $truth($less($abs(x), $splat(INFINITE)));", "a comparison; false for NaN", _EXACT),
+    "isinf": MathFunction("I", _ONE, "return $equal($abs(x), $splat(INFINITE));", "a comparison", _EXACT),
+    "isfinite": MathFunction("I", _ONE, "return $less($abs(x), $splat(INFINITE));", "a comparison; false for NaN", _EXACT),
     # ---- exponentials
     "limit": MathFunction(  # NaN passes
         "F",
         ("F x", "S low", "S high"),
-        "x = $select($less(x, $splat(low)), $splat(low), x);\nreturn $select($less($splat(high), x), $splat(high), x);",
+        "return $smaller($splat(high), $larger($splat(low), x));",
     ),
     "reduce_exp": MathFunction(  # x = n ln(2) + r: stores MAGIC + n, returns r; n is an integer and |r| <= ln(2)/2
         "F",
@@ -284,7 +295,7 @@ return q * power + (power - 1.0);""",
         _ONE,
         """
 F a = $abs(x);
-a = $select($less($splat(TANH_LIMIT), a), $splat(TANH_LIMIT), a);
+a = $smaller($splat(TANH_LIMIT), a);
 F t = $expm1_bounded(a + a);
 return $copy_sign(t / (t + 2.0), x);""",
         "t / (t + 2), t = e^(2|x|) - 1",
@@ -294,8 +305,10 @@ return $copy_sign(t / (t + 2.0), x);""",
         "F",
         _ONE,
         """
-F e = $exp(-$abs(x));
-F numerator = $select($less(x, $splat(0.0)), e, $splat(1.0));
+F shifted;
+F r = $reduce_exp($larger($splat(EXP_LOW), -$abs(x)), &shifted);
+F e = $scale($exp_fraction(r), shifted);
+F numerator = $select_less(x, $splat(0.0), e, $splat(1.0));
 return numerator / (1.0 + e);""",
         "e = e^-|x|: 1 / (1 + e), and e / (1 + e) where x < 0, which keeps the small results",
         {"float32": 4, "float64": 4},
@@ -308,10 +321,10 @@ F a = $abs(x);
 F z = a * a;
 F q = polynomial(ERF, z);
 F small = q * a + a;
-F c = $select($less($splat(ERF_LIMIT), a), $splat(ERF_LIMIT), a) - ERF_CENTRE;
+F c = $smaller($splat(ERF_LIMIT), a) - ERF_CENTRE;
 F p = polynomial(LOG_ERFC, c);
 F large = 1.0 - $exp_bounded(p);
-return $copy_sign($select($less(a, $splat(ERF_SPLIT)), small, large), x);""",
+return $copy_sign($select_less(a, $splat(ERF_SPLIT), small, large), x);""",
         "odd minimax polynomial for small arguments, else 1 - e^p with p a minimax polynomial for log(1 - erf)",
         {"float32": 4, "float64": 4},
     ),
@@ -332,17 +345,17 @@ return $copy_sign($select($less(a, $splat(ERF_SPLIT)), small, large), x);""",
         ("F x", "F value"),
         """
 F outside = $select($equal(x, $splat(0.0)), $splat(-INFINITE), $splat(NOT_A_NUMBER));
-value = $select($less(x, $splat(INFINITE)), value, x);
-return $select($less($splat(0.0), x), value, outside);""",
+value = $select_less(x, $splat(INFINITE), value, x);
+return $select_less($splat(0.0), x, value, outside);""",
     ),
     "reduce_log": MathFunction(  # x = 2^k (1 + f): stores k, returns f
         "F",
         ("F x", "F *k"),
         """
-U denormal = $less(x, $splat(SMALLEST_NORMAL));
+I denormal = $less(x, $splat(SMALLEST_NORMAL));
 U bits = $bits($select(denormal, x * DENORMAL_SCALE, x));
 U exponent = $log_exponent(bits);
-*k = $from_integer(exponent - EXPONENT_BIAS - (denormal & DENORMAL_SHIFT));
+*k = $from_integer(exponent - EXPONENT_BIAS) - $select(denormal, $splat(DENORMAL_SHIFT), $splat(0.0));
 return $from_bits(bits - (exponent << MANTISSA_BITS) + ONE_BITS) - 1.0;""",
     ),
     "log": MathFunction(
@@ -378,7 +391,7 @@ F k = $from_integer(exponent);
 F power = $from_bits((EXPONENT_BIAS - exponent) << MANTISSA_BITS);
 F f = x * power + (power - 1.0);
 F f_large = $from_bits($bits(u) - (exponent << MANTISSA_BITS)) - 1.0;
-f = $select($less(x, $splat(LOG1P_LARGE)), f, f_large);
+f = $select_less(x, $splat(LOG1P_LARGE), f, f_large);
 F low = k * LN2_LOW + $log_fraction(f);
 return $select($equal(x, $splat(0.0)), x, $log_special(u, k * LN2_HIGH + low));""",
         "as log, with k from 1 + x but f = 2^-k x + (2^-k - 1), which loses nothing of x",
@@ -408,12 +421,12 @@ s = s * r + r;
 F c = polynomial(COS, z);
 c = c * z - 0.5;
 c = c * z + 1.0;
-F value = $select(-(quadrant & 1), c, s);
+F value = $select((quadrant & 1) != 0, c, s);
 return $from_bits($bits(value) ^ ((quadrant & 2) << TO_SIGN_BIT));""",
     ),
     "any": MathFunction(
         "int",
-        ("U mask",),
+        ("I mask",),
         {
             "vector": "typedef uint64_t words __attribute__((vector_size(sizeof(U))));\nwords w = (words)mask;\nreturn (any_word(w)) != 0;",
             "scalar": "return mask != 0;",
@@ -428,7 +441,7 @@ U quadrant;
 F r = $reduce_trig(a, &quadrant);
 F value = $sin_of_quadrant(r, quadrant);
 value = $from_bits($bits(value) ^ ($bits(x) & SIGN_BIT));
-U huge = $less($splat(TRIG_LIMIT), a);
+I huge = $less($splat(TRIG_LIMIT), a);
 if (__builtin_expect($any(huge), 0))
     value = $select(huge, lanewise(sin, x), value);
 return value;""",
@@ -443,7 +456,7 @@ F a = $abs(x);
 U quadrant;
 F r = $reduce_trig(a, &quadrant);
 F value = $sin_of_quadrant(r, quadrant + 1);
-U huge = $less($splat(TRIG_LIMIT), a);
+I huge = $less($splat(TRIG_LIMIT), a);
 if (__builtin_expect($any(huge), 0))
     value = $select(huge, lanewise(cos, x), value);
 return value;""",

@@ -16,21 +16,16 @@ from tilewright.targets.c_math import MathLibrary, dependencies, math_source, ve
 from tilewright.targets.c_math_table import FUNCTIONS
 from tilewright.tir.errors import InternalError
 
+# fmt: off
 FLAGS = [
-    "-O2",
-    "-ffp-contract=fast",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    "-Wall",
-    "-Wextra",
-    "-Werror",
-    "-Wno-psabi",
+    "-O2", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-Wall", "-Wextra", "-Werror", "-Wno-psabi",
     "-Wno-unused-function",
 ]
+# fmt: on
 COMPILERS = [c for c in ("gcc", "clang", "clang-19") if shutil.which(c)]
 MACHINES = [(c, ["-march=native"]) for c in COMPILERS] + [(COMPILERS[0], [])]
 ELEMENTS = {"float32": ("float", np.float32), "float64": ("double", np.float64)}
-LANES = {"float32": (1, 2, 8, 16), "float64": (1, 2, 4, 8)}
+LANES = {"float32": (1, 2, 8, 32), "float64": (1, 2, 4, 16)}
 UNARY = [name for name, f in FUNCTIONS.items() if f.public and f.parameters == ("F x",) and f.result == "F"]
 PREDICATES = [name for name, f in FUNCTIONS.items() if f.public and f.result == "I"]
 BINARY = [name for name, f in FUNCTIONS.items() if f.public and len(f.parameters) == 2]
@@ -57,8 +52,8 @@ REFERENCES = {
 
 
 def build(folder, compiler: str, machine: list[str]) -> ctypes.CDLL:
-    """A library: `name_float32x8(a, b, c, out, n)` for every function, and `reference_name(x, high, low, n)`; high + low is the exact value."""
-    library, loops = MathLibrary(), []
+    """A library: `name_float32x8(a, b, c, out, n)` for every function; `reference_name(x, high, low, n)`: high + low is the exact value."""
+    library, loops = MathLibrary(vector_bytes=32), []
     for dtype, (c_type, _) in ELEMENTS.items():
         for lanes in LANES[dtype]:
             for name, function in FUNCTIONS.items():
@@ -102,7 +97,7 @@ def run(library, name: str, dtype: str, lanes: int, *operands: np.ndarray) -> np
 
 
 def arguments(dtype: str) -> np.ndarray:
-    """Values of every magnitude and sign, denser where the functions bend, and the special ones; a multiple of 16 of them."""
+    """Values of every magnitude and sign, denser where the functions bend, and the special ones; a multiple of 32 of them."""
     rng = np.random.default_rng(7)
     if dtype == "float32":  # evenly spaced bit patterns: every exponent, NaNs and infinities
         with np.errstate(invalid="ignore"):  # signalling NaNs
@@ -125,7 +120,7 @@ def arguments(dtype: str) -> np.ndarray:
     special = [0.0, 0.5, 1.0, 1.5, 2.5, np.inf, np.nan, *edges]
     spread = [rng.uniform(-limit, limit, 8000) for limit in (1.0, 12.0, 120.0, 1500.0, 6100.0, 1e6)]
     values = np.concatenate([special, np.negative(special), *spread, rng.uniform(0.5, 1.5, 8000), patterns])
-    return values[: values.size // 16 * 16].astype(ELEMENTS[dtype][1])
+    return values[: values.size // 32 * 32].astype(ELEMENTS[dtype][1])
 
 
 def errors_ulp(library, name: str, x: np.ndarray, got: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -191,9 +186,9 @@ def test_functions_of_two_arguments(library, name, dtype):
 @pytest.mark.parametrize("dtype", ELEMENTS)
 def test_fma_rounds_once(library, dtype):
     epsilon = np.finfo(dtype).eps
-    a = np.full(16, 1 + epsilon, dtype)
-    got = [run(library, "fma", dtype, lanes, a, a, np.full(16, -1 - 2 * epsilon, dtype)) for lanes in LANES[dtype]]
-    np.testing.assert_array_equal(got, np.full((len(got), 16), epsilon * epsilon, dtype))  # 0 if the product had been rounded
+    a = np.full(32, 1 + epsilon, dtype)
+    got = [run(library, "fma", dtype, lanes, a, a, np.full(32, -1 - 2 * epsilon, dtype)) for lanes in LANES[dtype]]
+    np.testing.assert_array_equal(got, np.full((len(got), 32), epsilon * epsilon, dtype))  # 0 if the product had been rounded
 
 
 def test_a_source_has_only_what_it_uses_callees_first():
