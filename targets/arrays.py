@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -47,22 +48,25 @@ class ArgumentChecker:
         self._item_bytes = tuple(item_bytes(spec.dtype) for spec in signature)
         self._outputs = tuple(index for index, spec in enumerate(signature) if spec.is_output)
         # None never matches, so arrays of ml_dtypes' types are examined: they have no buffer interface.
-        self._dtypes = tuple(None if spec.dtype in _ITEM_BYTES else np.dtype(spec.dtype) for spec in signature)
+        self._expected = tuple((None if spec.dtype in _ITEM_BYTES else np.dtype(spec.dtype), spec.is_output) for spec in signature)
         # Shapes of all arguments -> (values of the sizes, what `_overlap` compares), for those that were found right and not empty.
         self._known: dict[tuple[tuple[int, ...], ...], tuple[list[int], tuple[tuple[int, int, int, int], ...]]] = {}
 
     def __call__(self, arguments: tuple[Any, ...]) -> tuple[list[int], object]:
         shapes = []
         numbers = []
-        if len(arguments) == len(self._dtypes):
-            for argument, dtype in zip(arguments, self._dtypes):  # noqa: B905 - the lengths are equal, and strict= costs time
-                # carray: contiguous in C order, aligned and writable
-                if type(argument) is not np.ndarray or argument.dtype is not dtype or not argument.flags.carray:
+        if len(arguments) == len(self._expected):
+            for argument, (dtype, is_output) in zip(arguments, self._expected):  # noqa: B905 - of equal length; strict= costs time
+                if type(argument) is not np.ndarray or argument.dtype is not dtype:
                     break
                 shapes.append(argument.shape)
-                if 0 in shapes[-1]:
+                flags = argument.flags
+                if flags.carray and argument.size:  # contiguous in C order, aligned, writable
+                    numbers.append(_address_of(_from_buffer(argument)))
+                elif not is_output and flags.c_contiguous and flags.aligned:
+                    numbers.append(argument.__array_interface__["data"][0])
+                else:
                     break
-                numbers.append(_address_of(_from_buffer(argument)))
             else:
                 known = self._known.get(tuple(shapes))
                 if known is not None and _overlap(numbers, known[1]) is None:
@@ -179,6 +183,7 @@ def _view_of_interface(argument: Any) -> View:
     return View(int(data[0]), dtype, tuple(interface["shape"]), interface.get("strides"), bool(data[1]), (argument, interface))
 
 
+@lru_cache(maxsize=64)
 def _numpy_dtype_name(dtype: np.dtype[Any]) -> str:
     if not dtype.isnative:
         return f"{dtype.name} in foreign byte order"

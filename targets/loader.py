@@ -11,13 +11,11 @@ import ctypes
 import os
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from ..tir.errors import TargetError
-
-# Runtimes that start threads: were one unloaded with the last kernel that uses it, its idle threads would wake up in unmapped code.
-_RUNTIMES_WITH_THREADS = frozenset({"libgomp.so.1", "libomp.so.5", "libomp.so", "libiomp5.so"})
-_pinned: set[str] = set()
+from . import openmp
 
 
 class _Handle:
@@ -43,30 +41,23 @@ def _open_by_alias(path: str) -> _Handle:
         return _Handle(alias)
 
 
-def _pin_thread_runtimes() -> None:
-    for name in _RUNTIMES_WITH_THREADS - _pinned:
-        try:
-            _ctypes.dlopen(name, os.RTLD_NOW | os.RTLD_NOLOAD | os.RTLD_NODELETE)
-        except OSError:
-            continue  # not loaded
-        _pinned.add(name)
-
-
 class Library:
     """A loaded shared library. It is unloaded by `close`, or when it is collected, as soon as no function of it is alive.
 
-    `may_have_changed`: another file may have been loaded under this path before. A file that cannot be loaded is a TargetError with the
-    dynamic linker's words.
+    `uses_openmp`: see `openmp`. `may_have_changed`: another file may have been loaded under this path before. A file that cannot be loaded
+    is a TargetError with the dynamic linker's words.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, may_have_changed: bool = False):
+    def __init__(self, path: str | os.PathLike[str], *, uses_openmp: bool = False, may_have_changed: bool = False):
         self.path = os.path.abspath(path)
         self._handle: _Handle | None = None
         try:
-            self._handle = _open_by_alias(self.path) if may_have_changed else _Handle(self.path)
+            with openmp.patient_waiting() if uses_openmp else nullcontext():
+                self._handle = _open_by_alias(self.path) if may_have_changed else _Handle(self.path)
         except OSError as error:
             raise TargetError(f"{self.path} cannot be loaded: {error}") from None
-        _pin_thread_runtimes()
+        if uses_openmp:
+            openmp.pin_runtimes()
 
     @property
     def closed(self) -> bool:

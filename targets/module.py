@@ -16,6 +16,7 @@ from .arrays import ArgumentChecker
 from .generated import SIGNATURE_SYMBOL, Generated, Signature, signature_from_json
 from .header import c_header
 from .loader import Library
+from .openmp import survive_fork
 from .timer import TimeResult, measure
 from .toolchain import compile_source
 
@@ -35,7 +36,8 @@ class Module:
         self._library = library
         self._check = ArgumentChecker(signature)
         kinds = [ctypes.c_void_p] * len(signature) + [ctypes.c_int64] * len(signature.sizes)
-        self._function = library.function(signature.name, kinds)
+        function = library.function(signature.name, kinds)
+        self._function = survive_fork(function) if signature.uses_openmp else function
 
     def __call__(self, *arguments: Any) -> None:
         numbers, _owners = self._check(arguments)  # the owners keep exported memory until the call is over
@@ -143,7 +145,7 @@ def compile_module(generated: Generated, target: Target) -> Module:
     while True:
         build = compile_source(source, target, uses_openmp=generated.uses_openmp)
         try:
-            return Module(generated.signature, target, Library(build.library_path), source)
+            return Module(generated.signature, target, Library(build.library_path, uses_openmp=generated.uses_openmp), source)
         except TargetError:
             if build.library_path.exists():
                 raise
@@ -163,7 +165,7 @@ def load_module(path: str | os.PathLike[str]) -> Module:
     # Looked for before loading, since loading a library runs code of it.
     if SIGNATURE_SYMBOL.encode() not in content:
         raise TargetError(f"{path} is not a library that Tilewright exported: it has no {SIGNATURE_SYMBOL}")
-    library = Library(path, may_have_changed=True)
+    library = Library(path, uses_openmp=b"libgomp" in content or b"libomp" in content, may_have_changed=True)
     signature, target = signature_from_json(library.text(SIGNATURE_SYMBOL), path)
     if target.march == "native" and target.vector_bytes > native_vector_bytes():
         raise TargetError(

@@ -7,7 +7,8 @@ program or a test may set it at any moment. They choose where things are kept an
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -49,11 +50,15 @@ CACHE_MB = Switch("TILEWRIGHT_CACHE_MB", 512, _count, "size of that folder in Mi
 COMPILER = Switch("TILEWRIGHT_CC", "", str, "the C compiler, a name or a path; default: the first of gcc, clang, cc that is found")
 THREADS = Switch("TILEWRIGHT_THREADS", 0, _count, "threads of a Target that names none; default: OMP_NUM_THREADS, else the usable CPUs")
 OMP_THREADS = Switch("OMP_NUM_THREADS", 0, _count, "OpenMP's own variable: threads of a Target where TILEWRIGHT_THREADS is not set")
+OMP_WAIT_POLICY = Switch("OMP_WAIT_POLICY", "", str, "OpenMP's own variable; where it is set, how threads wait is not touched")
+GOMP_SPIN_COUNT = Switch("GOMP_SPINCOUNT", "", str, "libgomp's own variable: how long threads spin; default: 1000, see targets/openmp.py")
 VERIFY = Switch("TILEWRIGHT_VERIFY", 0, _count, "checks after each pass: 0 none, 1 structure, 2 every claimed fact, 3 also interpret")
 DUMP = Switch("TILEWRIGHT_DUMP", "", str, "a folder that receives the program after every pass that changed it, with diffs")
 DEBUG = Switch("TILEWRIGHT_DEBUG", 0, _count, "1: one line on stderr for each compilation and each removal from the cache")
 
-SWITCHES: tuple[Switch[int] | Switch[str], ...] = (CACHE_DIR, CACHE_MB, COMPILER, THREADS, OMP_THREADS, VERIFY, DUMP, DEBUG)
+SWITCHES: tuple[Switch[int] | Switch[str], ...] = (
+    *(CACHE_DIR, CACHE_MB, COMPILER, THREADS, OMP_THREADS, OMP_WAIT_POLICY, GOMP_SPIN_COUNT, VERIFY, DUMP, DEBUG),
+)
 
 
 def describe() -> str:
@@ -65,3 +70,17 @@ def describe() -> str:
 def process_environment(**changes: str) -> dict[str, str]:
     """A copy of this process' environment with `changes`, for a process to be started."""
     return {**os.environ, **changes}
+
+
+@contextmanager
+def changed_environment(name: str, value: str) -> Iterator[None]:
+    """Set a variable for a library that reads it while it is loaded; afterwards the environment is as before."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before

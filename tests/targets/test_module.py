@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import subprocess
-import sys
 import threading
 import time
 import weakref
@@ -13,27 +12,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tilewright.targets import loader
 from tilewright.targets.module import compile_module, load_module
 from tilewright.tir.errors import ArgumentError, TargetError
 from tilewright.tir.target import Target
 
 from . import kernels
+from .processes import check_python
 
 TARGET = Target("c", threads=2)
-ROOT = Path(loader.__file__).resolve().parent.parent
 
 
 def is_mapped(path):
     return os.path.realpath(path) in Path("/proc/self/maps").read_text()
-
-
-def run_python(code, **options):
-    """Run code in a fresh process that can import the package."""
-    path = os.pathsep.join(entry for entry in sys.path if entry)
-    return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, **{"env": {**os.environ, "PYTHONPATH": path}, **options}
-    )
 
 
 def test_a_module_computes():
@@ -155,10 +145,9 @@ a, c = np.ones((3, 3), "f"), np.empty((3, 3), "f")
 module(a, a, c)
 print(c.tolist(), module.signature, module.target)
 """
-    done = run_python(code, env={"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PATH": ""})  # no compiler within reach
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split(" mm(")[0] == "[[3.0, 3.0, 3.0], [3.0, 3.0, 3.0], [3.0, 3.0, 3.0]]"
-    assert str(TARGET) in done.stdout
+    shown = check_python(code, PATH="")  # no compiler within reach
+    assert shown.split(" mm(")[0] == "[[3.0, 3.0, 3.0], [3.0, 3.0, 3.0], [3.0, 3.0, 3.0]]"
+    assert str(TARGET) in shown
 
 
 def test_the_header_serves_c_and_cpp(tmp_path):
@@ -276,37 +265,3 @@ def test_loading_and_unloading_leaks_nothing():
     gc.collect()
     assert not any(reference() for reference in kept)
     assert Path("/proc/self/maps").read_text().count("\n") <= mappings + 3
-
-
-def test_the_openmp_runtime_survives_the_last_kernel():
-    """Its idle threads would wake up in unmapped code."""
-    code = """
-import time, numpy as np
-from tilewright.targets.module import compile_module
-from tilewright.tir.target import Target
-from kernels import parallel_fill
-for n in range(4, 8):
-    module = compile_module(parallel_fill(n, 3), Target("c"))
-    module(np.empty(n, "int32"), np.empty(1, "int32"))
-    del module
-    time.sleep(0.05)
-assert "libgomp" in open("/proc/self/maps").read()
-"""
-    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}, check=False)
-    assert done.returncode == 0, (done.returncode, done.stderr)
-
-
-def test_one_thread_starts_no_openmp():
-    code = """
-import numpy as np
-from tilewright.targets.module import compile_module
-from tilewright.tir.target import Target
-from kernels import add
-module = compile_module(add(), Target("c", threads=1))
-module(*(np.ones(8, "f") for _ in range(3)))
-assert "libgomp" not in open("/proc/self/maps").read()
-"""
-    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}, check=False)
-    assert done.returncode == 0, (done.returncode, done.stderr)
