@@ -41,6 +41,15 @@ def _open_by_alias(path: str) -> _Handle:
         return _Handle(alias)
 
 
+def check_sanitizer_runtime(path: str | os.PathLike[str]) -> None:
+    """A TargetError unless AddressSanitizer's runtime is in this process. Loading a sanitized library without it would end the process."""
+    if not hasattr(ctypes.pythonapi, "__asan_init"):
+        raise TargetError(
+            f"{os.fspath(path)} was compiled with sanitizers, whose runtime must be there before Python starts: "
+            "run it in a process with the environment of targets.toolchain.sanitizer_environment(target)"
+        )
+
+
 class Library:
     """A loaded shared library. It is unloaded by `close`, or when it is collected, as soon as no function of it is alive.
 

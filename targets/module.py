@@ -15,7 +15,7 @@ from ..tir.target import Target, native_vector_bytes
 from .arrays import ArgumentChecker
 from .generated import SIGNATURE_SYMBOL, Generated, Signature, signature_from_json
 from .header import c_header
-from .loader import Library
+from .loader import Library, check_sanitizer_runtime
 from .openmp import survive_fork
 from .timer import TimeResult, measure
 from .toolchain import compile_source
@@ -144,6 +144,8 @@ def compile_module(generated: Generated, target: Target) -> Module:
     source = generated.source_with_signature(target)
     while True:
         build = compile_source(source, target, uses_openmp=generated.uses_openmp)
+        if target.sanitize:
+            check_sanitizer_runtime(build.library_path)
         try:
             return Module(generated.signature, target, Library(build.library_path, uses_openmp=generated.uses_openmp), source)
         except TargetError:
@@ -165,6 +167,8 @@ def load_module(path: str | os.PathLike[str]) -> Module:
     # Looked for before loading, since loading a library runs code of it.
     if SIGNATURE_SYMBOL.encode() not in content:
         raise TargetError(f"{path} is not a library that Tilewright exported: it has no {SIGNATURE_SYMBOL}")
+    if b"__asan_init" in content:
+        check_sanitizer_runtime(path)
     library = Library(path, uses_openmp=b"libgomp" in content or b"libomp" in content, may_have_changed=True)
     signature, target = signature_from_json(library.text(SIGNATURE_SYMBOL), path)
     if target.march == "native" and target.vector_bytes > native_vector_bytes():
