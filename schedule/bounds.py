@@ -13,11 +13,11 @@ from typing import Any
 
 from ..te.axis import IterVar
 from ..tir.errors import ScheduleError
-from ..tir.expr import Const, Expr, Load, Var, add, as_expr, const, le, lt, maximum, minimum, sub
+from ..tir.expr import Expr, Load, Var, add, as_expr, const, le, lt, maximum, minimum, sub
 from ..tir.interval import constant_upper_bound, interval
 from ..tir.simplify import Analyzer
 from ..tir.visit import Rewriter, loads_of, substitute, variables_of
-from .relation import Extent, Fuse, plain
+from .relation import Extent
 from .stage import position_of
 
 
@@ -219,58 +219,36 @@ def _region(loops: StageLoops, reads: list[tuple[StageLoops, Load]], fixed: set[
 
 def _shape_loops(loops: StageLoops) -> None:
     """Extents of all axes, loop variables of the leaves, values of the axes, guards."""
-    stage, extents = loops.stage, loops.extents
-    spatial_value: dict[Var, Expr] = {}  # a reduce domain may depend on data-parallel axes
+    stage, extents, position = loops.stage, loops.extents, loops.position
     for axis, extent in zip(stage.op.axis, loops.shape, strict=True):
         extents[axis] = extent
-    dependent = [axis for axis in stage.op.reduce_axis if not isinstance(axis.dom.extent, int) or not isinstance(axis.dom.min, int)]
-    if dependent:
-        _spread(loops, spatial_only=True)
-        spatial_value = {axis.var: add(o, loops.position[axis]) for axis, o in zip(stage.op.axis, loops.origin, strict=True)}
     for axis in stage.op.reduce_axis:
-        extents[axis] = plain(substitute(as_expr(axis.dom.extent), spatial_value))
-    _spread(loops, spatial_only=False)
-    for axis, origin in zip(stage.op.axis, loops.origin, strict=True):
-        loops.value[axis.var] = add(origin, loops.position[axis])
-    for axis in stage.op.reduce_axis:
-        loops.value[axis.var] = add(substitute(as_expr(axis.dom.min), spatial_value), loops.position[axis])
-    _region_guards(loops)
-
-
-def _spread(loops: StageLoops, spatial_only: bool) -> None:
-    """Extents outward through the relations, then positions inward, with the guards of tails."""
-    stage, extents, position = loops.stage, loops.extents, loops.position
-
-    def concerned(axis: IterVar) -> bool:
-        return not spatial_only or axis.kind == "spatial"
-
-    relations = [r for r in stage.relations if concerned(r.children[0])]
-    for relation in relations:
+        extents[axis] = axis.dom.extent
+    for relation in stage.relations:
         parents = tuple(extents[parent] for parent in relation.parents)
         for child, extent in zip(relation.children, relation.extents(parents), strict=True):
             extents[child] = extent
     for leaf in stage.leaf_iter_vars:
-        if concerned(leaf) and leaf not in loops.variables:
-            extent = extents[leaf]
-            if isinstance(extent, int):
-                bounds: tuple[int | None, int | None] = (0, max(extent - 1, 0))
-            else:
-                most = constant_upper_bound(extent)
-                bounds = (0, None if most is None else max(most - 1, 0))
-            loops.variables[leaf] = Var(stage.axis_name(leaf), "int32" if (bounds[1] or 0) < 1 << 31 else "int64", bounds)
-        if concerned(leaf):
-            position[leaf] = loops.variables[leaf]
-    guards: list[Guard] = []
-    for relation in reversed(relations):
-        if isinstance(relation, Fuse) and not relation.parents:
-            continue
+        position[leaf] = loops.variables[leaf] = _loop_variable(stage.axis_name(leaf), extents[leaf])
+    for relation in reversed(stage.relations):
         found = relation.positions(tuple(position[child] for child in relation.children), extents)
         for parent, value in zip(relation.parents, found, strict=True):
             position[parent] = value
             condition = relation.guard(value, extents)
             if condition is not None:
-                guards.append(_guard(loops, condition, parent.kind != "spatial"))
-    loops.guards = [g for g in guards if g.condition.__class__ is not Const]
+                loops.guards.append(_guard(loops, condition, parent.kind != "spatial"))
+    for axis, origin in zip(stage.op.axis, loops.origin, strict=True):
+        loops.value[axis.var] = add(origin, position[axis])
+    for axis in stage.op.reduce_axis:
+        loops.value[axis.var] = add(as_expr(axis.dom.min), position[axis])
+    _region_guards(loops)
+
+
+def _loop_variable(name: str, extent: Extent) -> Var:
+    """A variable from 0 to the extent; int64 where int32 does not hold it."""
+    most = extent if isinstance(extent, int) else constant_upper_bound(extent)
+    last = None if most is None else max(most - 1, 0)
+    return Var(name, "int32" if (last or 0) < 1 << 31 else "int64", (0, last))
 
 
 def _guard(loops: StageLoops, condition: Expr, on_reduction: bool) -> Guard:

@@ -194,7 +194,6 @@ class _Nest:
             return self._update() if self.first_reduce is not None else self._assign(self.loops.body)
         leaf = self.leaves[position]
         variable, extent = self.loops.variables[leaf], as_expr(self.loops.extents[leaf])
-        self._check_extent(leaf, extent)
         kind, mark = "serial", self.stage.marks.get(leaf)
         if mark is not None:
             kind = mark.kind
@@ -219,12 +218,6 @@ class _Nest:
         """As from_leaf, inside the first reduce loop."""
         ready = [g for g in guards if g.variables <= self.bound]
         return _guarded(ready, self._rest(position, [g for g in guards if not g.variables <= self.bound]))
-
-    def _check_extent(self, leaf: IterVar, extent: Expr) -> None:
-        unknown = [v.name for v in variables_of(extent) if v not in self.bound]
-        if unknown:
-            raise ScheduleError(f"stage {self.stage.name}: the extent {extent} of axis {self.stage.axis_name(leaf)} depends on {', '.join(unknown)}, whose loop is not outside it; "
-                                f"reorder its leaf axes {self.stage.leaves_text()}")  # fmt: skip
 
     def _indices(self) -> list[Expr]:
         return [self.loops.position[axis] for axis in self.stage.op.axis]
