@@ -114,9 +114,11 @@ class Target:
         """The Target that `to_json` wrote. Text that is not one is a TargetError."""
         try:
             values = json.loads(text)
-            unknown = set(values) - {field.name for field in fields(cls)}
-        except (ValueError, TypeError) as error:
+        except ValueError as error:
             raise TargetError(f"not the JSON of a target: {error}") from None
+        if not isinstance(values, dict):
+            raise TargetError(f"not the JSON of a target, which is an object with fields: {text[:60]}")
+        unknown = values.keys() - {field.name for field in fields(cls)}
         if unknown:
             raise TargetError(f"JSON of a target has unknown fields {', '.join(sorted(unknown))}: written by a newer version?")
         return cls(**values)
