@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from tilewright.autotune.cost_model import RidgeModel, XGBoostModel, held_out_correlation, relative_speed, spearman
 from tilewright.tir import optional
 

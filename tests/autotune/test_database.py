@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from tilewright.autotune import database
 from tilewright.autotune.database import Database
 from tilewright.autotune.record import Trial

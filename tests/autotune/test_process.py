@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from tilewright.autotune.process import WorkerPool
 
 HERE = str(Path(__file__).parent)

@@ -6,6 +6,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from tilewright.autotune.record import decisions_key
 from tilewright.autotune.search import EvolutionarySearch, GridSearch, RandomSearch
 from tilewright.autotune.space import Config, divisors

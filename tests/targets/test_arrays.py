@@ -7,6 +7,7 @@ import array
 import ml_dtypes
 import numpy as np
 import pytest
+
 from tilewright.targets.arrays import ArgumentChecker
 from tilewright.targets.generated import ArgumentSpec, Signature
 from tilewright.tir.errors import ArgumentError, TargetError

@@ -12,6 +12,7 @@ import subprocess
 
 import numpy as np
 import pytest
+
 from tilewright.targets.c_math import MathLibrary, dependencies, math_source, vector_typedef
 from tilewright.targets.c_math_table import FUNCTIONS
 from tilewright.tir.errors import InternalError

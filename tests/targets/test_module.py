@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from tilewright.targets.module import compile_module, load_module
 from tilewright.tir.errors import ArgumentError, TargetError
 from tilewright.tir.target import Target

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from tilewright.targets import cache, toolchain
 from tilewright.targets.module import compile_module
 from tilewright.tir.errors import CompileError, TargetError

@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+
 from tilewright.tir.dtype import dtype
 from tilewright.tir.errors import TilewrightError
 from tilewright.tir.expr import (

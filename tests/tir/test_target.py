@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tilewright.tir import config, target
 from tilewright.tir.errors import TargetError, TilewrightError
 from tilewright.tir.target import Target
