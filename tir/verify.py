@@ -7,10 +7,16 @@ Which pass requires, gives and breaks which fact is said by the passes; that a l
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
-from .stmt import Func
+from .dtype import BOOL
+from .expr import And, Binary, Broadcast, Buffer, Call, Cast, Choice, Comparison, Const, Expr, Load, Not, Or, Ramp, Var
+from .liveness import overlapping_places
+from .stmt import Allocate, Bind, For, Func, If, Prefetch, Stmt, Store
+from .visit import children, walk
+from .witness import out_of_bounds, races, too_narrow
 
 TYPED = "typed"
 CLOSED = "closed"
@@ -34,19 +40,178 @@ class Fact:
     check: Callable[[Func], list[str]] | None
 
 
+def check_typed(func: Func) -> list[str]:
+    """Dtypes and lanes of every operation, and ranks of accesses."""
+    problems = []
+    for node in walk(func.body):
+        wrong = _wrong_type(node)
+        if wrong:
+            problems.append(f"{wrong}: {str(node)[:200]}")
+    return problems
+
+
+def _wrong_type(node: Any) -> str | None:
+    """What is wrong with the types around one node."""
+    if isinstance(node, Binary):
+        want = node.a.dtype
+        if isinstance(node, (And, Or)) and not want.is_bool:
+            return f"operands are {want}, expected bool"
+        if isinstance(node, Comparison):
+            want = BOOL.vector(want.lanes)
+        if node.a.dtype is not node.b.dtype:
+            return f"operands are {node.a.dtype} and {node.b.dtype}"
+        return None if node.dtype is want else f"is {node.dtype}, expected {want}"
+    if isinstance(node, Choice):
+        if node.then.dtype is not node.dtype or node.otherwise.dtype is not node.dtype:
+            return f"arms are {node.then.dtype} and {node.otherwise.dtype}, the result {node.dtype}"
+        return _wrong_condition(node.condition, node.dtype.lanes)
+    if isinstance(node, (Load, Store, Prefetch)):
+        return _wrong_access(node)
+    if isinstance(node, Ramp):
+        if node.base.dtype is not node.stride.dtype or not node.base.dtype.is_integer or node.base.dtype.lanes != 1:
+            return f"a ramp of {node.base.dtype} and {node.stride.dtype}"
+    elif isinstance(node, (Broadcast, Cast, Not)):
+        lanes = 1 if isinstance(node, Broadcast) else node.dtype.lanes
+        if node.children[0].dtype.lanes != lanes:
+            return f"operand has {node.children[0].dtype.lanes} lanes, expected {lanes}"
+    elif isinstance(node, Call):
+        if any(a.dtype is not node.args[0].dtype for a in node.args):
+            return f"arguments are {', '.join(a.dtype for a in node.args)}"
+    elif isinstance(node, For):
+        if not node.extent.dtype.is_integer or node.extent.dtype.lanes != 1:
+            return f"an extent is {node.extent.dtype}"
+    elif isinstance(node, If):
+        return _wrong_condition(node.condition, 1)
+    elif isinstance(node, Bind) and node.var.dtype is not node.value.dtype:
+        return f"a {node.value.dtype} is bound to {node.var.name} of dtype {node.var.dtype}"
+    return None
+
+
+def _wrong_condition(condition: Expr, lanes: int) -> str | None:
+    if condition.dtype.is_bool and condition.dtype.lanes in (1, lanes):
+        return None
+    return f"a condition is {condition.dtype}, expected bool of {lanes} lanes"
+
+
+def _wrong_access(node: Load | Store | Prefetch) -> str | None:
+    buffer = node.buffer
+    if len(node.indices) != len(buffer.shape):
+        return f"{buffer.name} has {len(buffer.shape)} dimensions, found {len(node.indices)} indices"
+    if not all(i.dtype.is_integer for i in node.indices):
+        return f"indices are {', '.join(i.dtype for i in node.indices)}"
+    wide = {i.dtype.lanes for i in node.indices} - {1}
+    if len(wide) > 1:
+        return f"indices have {' and '.join(map(str, sorted(wide)))} lanes"
+    if isinstance(node, Prefetch):
+        return None
+    want = buffer.dtype.vector(max(wide, default=1))
+    found = node.dtype if isinstance(node, Load) else node.value.dtype
+    if found is not want:
+        return f"{buffer.name} holds {buffer.dtype}, so the value is {want}, found {found}"
+    return None if node.predicate is None else _wrong_condition(node.predicate, want.lanes)
+
+
+def check_closed(func: Func) -> list[str]:
+    """Scopes of variables and buffers, and that a loop stays in the bounds its variable was made with."""
+    problems: list[str] = []
+    in_scope: set[Any] = {*func.sizes, *func.params}
+
+    def use(*roots: Expr) -> None:
+        for root in roots:
+            for node in walk(root):
+                missing = node if isinstance(node, Var) else node.buffer if isinstance(node, Load) else None
+                if missing is not None and missing not in in_scope:
+                    problems.append(f"{missing.name} is used in {root}, where it is not known")
+
+    def inside(name: Any, body: Stmt) -> None:
+        if name in in_scope:
+            problems.append(f"{name.name} is introduced again where it is known already")
+            visit(body)
+            return
+        in_scope.add(name)
+        visit(body)
+        in_scope.discard(name)
+
+    def visit(s: Stmt) -> None:
+        use(*(c for c in children(s) if isinstance(c, Expr)))
+        if isinstance(s, (Store, Prefetch)) and s.buffer not in in_scope:
+            problems.append(f"{s.buffer.name} is accessed where it is not known: {s}")
+        if isinstance(s, Allocate):
+            use(*(d for d in s.buffer.shape if isinstance(d, Expr)))
+            inside(s.buffer, s.body)
+        elif isinstance(s, For):
+            problems.extend(_wrong_bounds(s))
+            inside(s.var, s.body)
+        elif isinstance(s, Bind):
+            inside(s.var, s.body)
+        else:
+            for child in children(s):
+                if isinstance(child, Stmt):
+                    visit(child)
+
+    for p in func.params:
+        use(*(d for d in p.shape if isinstance(d, Expr)))
+    visit(func.body)
+    problems += [f"{o.name} is an output but no parameter" for o in func.outputs if o not in func.params]
+    return problems
+
+
+def _wrong_bounds(loop: For) -> Iterator[str]:
+    low, high = loop.var.bounds
+    extent = loop.constant_extent
+    if (low is not None and low > 0) or (high is not None and extent is not None and high < extent - 1):
+        yield f"{loop.var.name} was made for values from {low} to {high}, but its loop runs {loop.extent} times from 0"
+
+
+def check_flat(func: Func) -> list[str]:
+    """One dimension, no strides, whatever is accessed."""
+    buffers: set[Buffer] = {*func.params, *(n.buffer for n in walk(func.body) if isinstance(n, (Load, Store, Prefetch, Allocate)))}
+    return sorted(f"{b!r} is not flat" for b in buffers if len(b.shape) != 1 or b.strides is not None)
+
+
+def check_no_vector_loops(func: Func) -> list[str]:
+    """No loop of kind "vectorized"."""
+    return [f"loop {n.var.name} is vectorized" for n in walk(func.body) if isinstance(n, For) and n.kind == "vectorized"]
+
+
+def check_placed(func: Func) -> list[str]:
+    """Every buffer has an aligned place inside its workspace that no buffer in use at the same time shares."""
+    problems = []
+    for node in walk(func.body):
+        if not isinstance(node, Allocate):
+            continue
+        place, size = node.place, node.buffer.constant_size
+        if place is None:
+            problems.append(f"{node.buffer!r} has no place")
+        elif place.kind == "stack":
+            if size is None:
+                problems.append(f"{node.buffer!r} is on the stack but its size is not constant")
+        elif isinstance(offset := _number(place.offset), int):
+            if offset % node.buffer.dtype.bytes:
+                problems.append(f"{node.buffer!r} is placed at byte {offset}, which does not suit its dtype")
+            total = _number(func.workspace_bytes[place.kind == "thread"])
+            if isinstance(total, int) and size is not None and offset + size * node.buffer.dtype.bytes > total:
+                problems.append(f"{node.buffer!r} at {place} ends outside the workspace of {total} bytes")
+    return problems + [f"{a!r} and {b!r} share bytes while both are in use" for a, b in overlapping_places(func)]
+
+
+def _number(value: int | Expr) -> int | Expr:
+    return int(value.value) if isinstance(value, Const) else value
+
+
 FACTS: dict[str, Fact] = {
     f.name: f
     for f in (
-        Fact(TYPED, "operands have the dtypes and lanes that their operation asks for, a stored value those of its buffer", None),
-        Fact(CLOSED, "every variable and buffer is introduced once, and before it is used", None),
-        Fact(IN_BOUNDS, "no access that happens is outside its buffer", None),
-        Fact(RACE_FREE, "no two iterations of a parallel loop store to the same element", None),
-        Fact(FLAT, "every buffer has one dimension and dense elements", None),
+        Fact(TYPED, "operands have the dtypes and lanes that their operation asks for, a stored value those of its buffer", check_typed),
+        Fact(CLOSED, "every variable and buffer is introduced before it is used, and once on each path", check_closed),
+        Fact(IN_BOUNDS, "no access that happens is outside its buffer", out_of_bounds),
+        Fact(RACE_FREE, "no iteration of a parallel loop writes what another one writes or reads", races),
+        Fact(FLAT, "every buffer has one dimension and dense elements", check_flat),
         Fact(PARTITIONED, "guards on the way to vectorised and unrolled bodies have been split off where they can be", None),
-        Fact(NO_VECTOR_LOOPS, "vectorised loops have become vector expressions", None),
-        Fact(PLACED, "every buffer has a place in memory, and buffers in use at once do not share bytes", None),
+        Fact(NO_VECTOR_LOOPS, "vectorised loops have become vector expressions", check_no_vector_loops),
+        Fact(PLACED, "every buffer has a place in memory, and buffers in use at once do not share bytes", check_placed),
         Fact(UNROLLED, "unrolled loops around register tiles are written out", None),
-        Fact(NARROW, "every integer expression has a dtype that holds its values", None),
+        Fact(NARROW, "every integer expression has a dtype that holds its values", too_narrow),
         Fact(EMITTABLE, "only what the generator of the target knows is left", None),
     )
 }

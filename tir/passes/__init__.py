@@ -3,7 +3,9 @@
 from .flatten import Flatten
 from .manager import CountersInstrument, Dump, Instrument, Pass, Pipeline, StopAfter, Times, Verify
 from .pipeline import pipeline_for
+from .storage import Storage
+from .unroll import Unroll
 
-PASSES: dict[str, type[Pass]] = {p.name: p for p in (Flatten,)}
+PASSES: dict[str, type[Pass]] = {p.name: p for p in (Flatten, Storage, Unroll)}
 
 __all__ = ["PASSES", "CountersInstrument", "Dump", "Instrument", "Pass", "Pipeline", "StopAfter", "Times", "Verify", "pipeline_for"]

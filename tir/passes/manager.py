@@ -42,6 +42,7 @@ class Pass:
 class Instrument:
     """Watches a pipeline run; it may not change the function. Override what is needed.
 
+    Instruments nest: the last in the list is the closest to the pass, so `Times` goes last.
     A pass that occurs twice in a pipeline has the labels "simplify" and "simplify#2".
     """
 
@@ -135,12 +136,10 @@ class Pipeline:
                 for instrument in instruments:
                     instrument.before(position, old)
                 func = each.run(old, target)
-                for instrument in instruments:
+                for instrument in reversed(instruments):
                     instrument.after(position, old, func)
             except Exception as error:
-                error.add_note(
-                    f"in pass {self.labels[position]!r} (number {position + 1}) of pipeline {self.name!r}, function {old.name!r}"
-                )
+                error.add_note(f"in pass {self.labels[position]!r} (number {position + 1}) of pipeline {self.name!r}, function {old.name!r}")
                 for instrument in instruments:
                     instrument.failed(position, old, error)
                 raise

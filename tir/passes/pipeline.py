@@ -6,9 +6,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ..errors import TargetError
-from ..verify import CLOSED, FLAT, IN_BOUNDS, RACE_FREE, TYPED
+from ..verify import CLOSED, FLAT, IN_BOUNDS, PLACED, RACE_FREE, TYPED
 from .flatten import Flatten
 from .manager import Pipeline
+from .storage import Storage
 
 if TYPE_CHECKING:
     from ..target import Target
@@ -30,6 +31,7 @@ def _pipeline(kind: str) -> Pipeline:
         start=START,
         passes=(
             Flatten(),  # one index per access: what all later passes reason about
+            Storage(),  # after what may add or split buffers; before unrolling, which wants to know what is on the stack
         ),
-        end=(TYPED, CLOSED, IN_BOUNDS, RACE_FREE, FLAT),
+        end=(TYPED, CLOSED, IN_BOUNDS, RACE_FREE, FLAT, PLACED),
     )

@@ -1,0 +1,125 @@
+"""From when to when a buffer holds something that is still needed, in program order.
+
+Statements are numbered in the order they stand. An access inside a loop that runs within the life of the buffer counts for the whole loop:
+the next iteration may need what the last one left. What an `Allocate` inside a loop holds does not outlive the iteration.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+
+from .expr import Buffer, Const, Expr, Load
+from .stmt import Allocate, For, Func, Prefetch, Stmt, Store
+from .visit import children, walk
+
+
+@dataclass(eq=False)
+class LiveRange:
+    """The life of one allocation: the numbers of the first and last statement that need it; `last` < `first` where none does.
+
+    `in_parallel`: it is inside a parallel loop, so that each thread has one.
+    """
+
+    allocate: Allocate
+    in_parallel: bool
+    depth: int  # of the loops around the allocation
+    first: int
+    last: int = -1
+
+    def meets(self, other: LiveRange) -> bool:
+        """Whether both are needed at some statement."""
+        return self.first <= other.last and other.first <= self.last
+
+
+def live_ranges(func: Func) -> list[LiveRange]:
+    """The life of every allocation of a function, in program order."""
+    return _Numbering(func).ranges
+
+
+class _Numbering:
+    def __init__(self, func: Func):
+        self.ranges: list[LiveRange] = []
+        self.current: dict[Buffer, LiveRange] = {}
+        self.loops: list[tuple[int, set[LiveRange]]] = []  # where each began, and the ranges that last until it ends
+        self.loads: dict[Expr, list[Buffer]] = {}
+        self.number = self.parallel = 0
+        self.statement(func.body)
+
+    def statement(self, s: Stmt) -> None:
+        self.number += 1
+        if isinstance(s, Allocate):
+            before = self.current.get(s.buffer)
+            found = LiveRange(s, self.parallel > 0, len(self.loops), self.number)
+            self.ranges.append(found)
+            self.current[s.buffer] = found
+            self.statement(s.body)
+            if before is not None:
+                self.current[s.buffer] = before
+            return
+        if isinstance(s, Prefetch):
+            return
+        if isinstance(s, Store):
+            self.touch(s.buffer)
+        parts = children(s)
+        for part in parts:
+            if isinstance(part, Expr):
+                for buffer in self.loaded(part):
+                    self.touch(buffer)
+        if isinstance(s, For):
+            self.loops.append((self.number, set()))
+            self.parallel += s.kind == "parallel"
+            self.statement(s.body)
+            self.parallel -= s.kind == "parallel"
+            self.number += 1
+            for each in self.loops.pop()[1]:
+                each.last = self.number
+            return
+        for part in parts:
+            if isinstance(part, Stmt):
+                self.statement(part)
+
+    def loaded(self, e: Expr) -> list[Buffer]:
+        found = self.loads.get(e)
+        if found is None:
+            found = self.loads[e] = [node.buffer for node in walk(e) if node.__class__ is Load]
+        return found
+
+    def touch(self, buffer: Buffer) -> None:
+        """An access at the current statement."""
+        found = self.current.get(buffer)
+        if found is None:  # a parameter
+            return
+        begin = self.number
+        if len(self.loops) > found.depth:
+            begin, lasting = self.loops[found.depth]
+            lasting.add(found)
+        found.first = begin if found.last < 0 else min(found.first, begin)
+        found.last = max(found.last, self.number)
+
+
+def overlapping_places(func: Func) -> list[tuple[Buffer, Buffer]]:
+    """Pairs of buffers that share bytes of a workspace although both are needed at some statement.
+
+    Of buffers whose place or size is an expression, only those at the same offset are noticed.
+    """
+    placed = [r for r in live_ranges(func) if r.allocate.place is not None and r.allocate.place.kind != "stack"]
+    return [(a.allocate.buffer, b.allocate.buffer) for a, b in combinations(placed, 2) if a.meets(b) and _share_bytes(a.allocate, b.allocate)]
+
+
+def _share_bytes(a: Allocate, b: Allocate) -> bool:
+    assert a.place is not None and b.place is not None
+    if a.place.kind != b.place.kind:
+        return False
+    at, size, other, other_size = _offset(a), a.buffer.constant_size, _offset(b), b.buffer.constant_size
+    if not isinstance(at, int) or not isinstance(other, int):
+        return at is other
+    if size is None or other_size is None:
+        return at == other
+    return at < other + other_size * b.buffer.dtype.bytes and other < at + size * a.buffer.dtype.bytes
+
+
+def _offset(allocate: Allocate) -> int | Expr:
+    assert allocate.place is not None
+    offset = allocate.place.offset
+    return int(offset.value) if isinstance(offset, Const) else offset
