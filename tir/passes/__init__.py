@@ -1,11 +1,14 @@
 """The passes, by name, and the pipelines made of them."""
 
 from .flatten import Flatten
-from .manager import CountersInstrument, Dump, Instrument, Pass, Pipeline, StopAfter, Times, Verify
+from .instruments import CountersInstrument, Dump, StopAfter, Times, Verify, default_instruments
+from .manager import Instrument, Pass, Pipeline
 from .pipeline import pipeline_for
 from .storage import Storage
 from .unroll import Unroll
 
 PASSES: dict[str, type[Pass]] = {p.name: p for p in (Flatten, Storage, Unroll)}
 
-__all__ = ["PASSES", "CountersInstrument", "Dump", "Instrument", "Pass", "Pipeline", "StopAfter", "Times", "Verify", "pipeline_for"]
+__all__ = [
+    "PASSES", "CountersInstrument", "Dump", "Instrument", "Pass", "Pipeline", "StopAfter", "Times", "Verify", "default_instruments", "pipeline_for",
+]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Passes, the order they run in, and the instruments that watch them.
+"""Passes, and the order they run in.
 
 An order is written by hand (pipeline.py) and checked when the `Pipeline` is built: each pass says which facts (see ../verify.py) it
 requires, gives and breaks, so "must run before" is data and a wrong order fails at once, not in a wrong kernel.
@@ -7,16 +7,13 @@ requires, gives and breaks, so "must run before" is data and a wrong order fails
 from __future__ import annotations
 
 import difflib
-import os
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from ..errors import InternalError, PipelineError
-from ..node import COUNTERS
+from ..errors import PipelineError
 from ..stmt import Func
-from ..verify import CLOSED, FACTS, TYPED
+from ..verify import FACTS
 
 if TYPE_CHECKING:
     from ..target import Target
@@ -167,121 +164,3 @@ def _subclasses(cls: type[Pass]) -> Iterator[type[Pass]]:
     for child in cls.__subclasses__():
         yield child
         yield from _subclasses(child)
-
-
-# --------------------------------------------------------------------------------------------------------------- instruments
-
-
-class Verify(Instrument):
-    """Checks what passes claim. Level 1: types and variables; 2: every fact that is claimed to hold."""
-
-    def __init__(self, level: int = 2):
-        self.level = level
-
-    def start(self, pipeline: Pipeline, func: Func, target: Target) -> None:
-        self.pipeline, self.target = pipeline, target
-        if self.level:
-            self._check(func, pipeline.start, "the function given to")
-
-    def after(self, position: int, old: Func, new: Func) -> None:
-        if self.level and new is not old:
-            self._check(new, self.pipeline.facts[position + 1], f"what pass {self.pipeline.labels[position]!r} made in")
-
-    def _check(self, func: Func, facts: frozenset[str], whose: str) -> None:
-        for fact in FACTS.values():
-            if fact.check is None or fact.name not in facts or (self.level < 2 and fact.name not in (TYPED, CLOSED)):
-                continue
-            problems = fact.check(func)
-            if problems:
-                shown = "\n".join(f"  * {p}" for p in problems[:8])
-                raise InternalError(f"{whose} pipeline {self.pipeline.name!r} is not {fact.name!r} ({fact.meaning}):\n{shown}\n{func}")
-
-
-class Dump(Instrument):
-    """Writes the function into a folder: `00_start.txt`, then `NN_PASS.txt` after each pass, `NN_PASS.diff` where it changed something, and
-    `index.txt`, which says of each pass whether it did. When a pass raises, `NN_PASS.failed.txt` has what it was given, and the error."""
-
-    def __init__(self, folder: str | os.PathLike[str]):
-        self.folder = os.fspath(folder)
-
-    def start(self, pipeline: Pipeline, func: Func, target: Target) -> None:
-        os.makedirs(self.folder, exist_ok=True)
-        self.names = [f"{number:02d}_{label.replace('#', '_')}" for number, label in enumerate(pipeline.labels, 1)]
-        self.text, self.text_in, self.index = f"{func}\n", "00_start.txt", [f"{func.name} for {target}", "00_start"]
-        self._write("00_start.txt", self.text)
-
-    def after(self, position: int, old: Func, new: Func) -> None:
-        name = self.names[position]
-        text = self.text if new is old else f"{new}\n"
-        if text == self.text:
-            self._write(f"{name}.txt", f"unchanged since {self.text_in}\n")
-            self.index.append(f"{name}: unchanged")
-        else:
-            lines = list(difflib.unified_diff(self.text.splitlines(), text.splitlines(), self.text_in, f"{name}.txt", lineterm=""))
-            self._write(f"{name}.txt", text)
-            self._write(f"{name}.diff", "\n".join(lines) + "\n")
-            added, removed = (sum(line.startswith(sign) for line in lines[2:]) for sign in "+-")
-            self.index.append(f"{name}: +{added} -{removed} lines")
-            self.text, self.text_in = text, f"{name}.txt"
-        self._write("index.txt", "\n".join(self.index) + "\n")
-
-    def failed(self, position: int, func: Func, error: Exception) -> None:
-        name = self.names[position]
-        self._write(f"{name}.failed.txt", f"{func}\n\n{type(error).__name__}: {error}\n")
-        self.index.append(f"{name}: raised {type(error).__name__}")
-        self._write("index.txt", "\n".join(self.index) + "\n")
-
-    def _write(self, name: str, text: str) -> None:
-        with open(os.path.join(self.folder, name), "w", encoding="utf-8") as file:
-            file.write(text)
-
-
-class Times(Instrument):
-    """Seconds that each pass took; `seconds` has one entry for each pass that ran, by label."""
-
-    def start(self, pipeline: Pipeline, func: Func, target: Target) -> None:
-        self.labels = pipeline.labels
-        self.seconds: dict[str, float] = {}
-
-    def before(self, position: int, func: Func) -> None:
-        self._since = time.perf_counter()
-
-    def after(self, position: int, old: Func, new: Func) -> None:
-        self.seconds[self.labels[position]] = time.perf_counter() - self._since
-
-    def __str__(self) -> str:
-        lines = [f"{label:12} {seconds * 1e3:8.3f} ms" for label, seconds in self.seconds.items()]
-        return "\n".join([*lines, f"{'all':12} {sum(self.seconds.values()) * 1e3:8.3f} ms"])
-
-
-class CountersInstrument(Instrument):
-    """Nodes built, rules tried and rules hit in each pass; `counts` has one entry for each pass that ran, by label."""
-
-    def start(self, pipeline: Pipeline, func: Func, target: Target) -> None:
-        self.labels = pipeline.labels
-        self.counts: dict[str, dict[str, int]] = {}
-
-    def before(self, position: int, func: Func) -> None:
-        self._since = COUNTERS.snapshot()
-
-    def after(self, position: int, old: Func, new: Func) -> None:
-        now = COUNTERS.snapshot()
-        self.counts[self.labels[position]] = {name: now[name] - self._since[name] for name in now}
-
-    def __str__(self) -> str:
-        return "\n".join(f"{label:12} " + "  ".join(f"{n} {name}" for name, n in counts.items()) for label, counts in self.counts.items())
-
-
-class StopAfter(Instrument):
-    """Ends the run after the pass with this label."""
-
-    def __init__(self, label: str):
-        self.label = label
-
-    def start(self, pipeline: Pipeline, func: Func, target: Target) -> None:
-        if self.label not in pipeline.labels:
-            raise PipelineError(f"cannot stop after {self.label!r}: pipeline {pipeline.name!r} has {', '.join(pipeline.labels)}")
-        self.labels = pipeline.labels
-
-    def wants_stop(self, position: int) -> bool:
-        return self.labels[position] == self.label
