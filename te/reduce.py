@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import inspect
 from builtins import all as all_of
 from collections.abc import Callable
 from functools import reduce as fold
@@ -32,7 +33,7 @@ def comm_reducer(
     one = Reducer(lambda x, y: (_one(fcombine(x[0], y[0]), name),), lambda t: (_typed(fidentity(t[0]), t[0]),), name, associative)
     many = Reducer(
         lambda x, y: tuple(as_expr(v) for v in _many(fcombine(x, y), name)),
-        lambda t: tuple(_typed(v, kind) for v, kind in zip(_many(fidentity(*t), name), t, strict=False)),
+        lambda t: _identities(fidentity, t, name),
         name,
         associative,
     )
@@ -53,6 +54,18 @@ def _many(value: Any, name: str) -> tuple[Any, ...]:
     if not isinstance(value, (tuple, list)):
         raise TEError(f"reducer {name!r} reduces tuples, but its function gives one value {value!r}: expected a tuple")
     return tuple(value)
+
+
+def _identities(fidentity: Callable[..., Any], dtypes: tuple[DType, ...], name: str) -> tuple[Expr, ...]:
+    """What the user's identity gives for values of these dtypes."""
+    try:
+        inspect.signature(fidentity).bind(*dtypes)
+    except TypeError as error:
+        raise TEError(f"reducer {name!r}: {len(dtypes)} value(s) are reduced, but its identity does not take as many dtypes: {error}") from None
+    values = _many(fidentity(*dtypes), name)
+    if len(values) != len(dtypes):
+        raise TEError(f"reducer {name!r}: its identity gives {len(values)} value(s), but {len(dtypes)} are reduced")
+    return tuple(_typed(v, kind) for v, kind in zip(values, dtypes, strict=True))
 
 
 def _typed(value: Any, kind: DType) -> Expr:

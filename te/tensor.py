@@ -81,14 +81,16 @@ class Tensor(ExprLike):
         return f"({', '.join(map(str, self.shape))}{',' if len(self.shape) == 1 else ''})"
 
     def __eq__(self, other: object) -> Any:
-        if isinstance(other, Tensor) and (self.shape or other.shape):
-            return self is other  # so that tensors can be looked up in a list
-        return super().__eq__(other)
+        return self is other if self._compares_as_object(other) else super().__eq__(other)
 
     def __ne__(self, other: object) -> Any:
-        if isinstance(other, Tensor) and (self.shape or other.shape):
-            return self is not other
-        return super().__ne__(other)
+        return self is not other if self._compares_as_object(other) else super().__ne__(other)
+
+    def _compares_as_object(self, other: object) -> bool:
+        """Whether `==` asks if this is that object (tensors can be looked up in a list), not if its element has that value."""
+        if isinstance(other, Tensor):
+            return bool(self.shape or other.shape)
+        return not isinstance(other, (ExprLike, int, float))
 
     __hash__ = object.__hash__
 

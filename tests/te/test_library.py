@@ -1,0 +1,198 @@
+"""Every operator of the library: what it declares is what its reference computes, and the reference is what the mathematics says."""
+
+from math import erf
+
+import numpy as np
+import pytest
+from evaluate import evaluate
+from tilewright import te
+from tilewright.tir.errors import TEError
+
+lib = te.library
+
+CASES = {
+    "matmul": lambda: lib.matmul(7, 5, 9),
+    "matmul_f64": lambda: lib.matmul(3, 4, 5, dtype="float64"),
+    "matmul_int8": lambda: lib.matmul(4, 6, 70, dtype="int8"),
+    "matmul_f16": lambda: lib.matmul(4, 3, 5, dtype="float16", acc_dtype="float32"),
+    "batch_matmul": lambda: lib.batch_matmul(3, 4, 5, 6),
+    "dense": lambda: lib.dense(3, 4, 5),
+    "gemv": lambda: lib.gemv(6, 7),
+    "conv1d": lambda: lib.conv1d(2, 3, 19, 5, 3, stride=2, padding=1, dilation=2),
+    "conv2d": lambda: lib.conv2d(1, 4, 13, 11, 6, 3, 5, stride=2, padding=(1, 2)),
+    "conv2d_plain": lambda: lib.conv2d(2, 3, 5, 6, 4, 2, 3),
+    "conv2d_nhwc": lambda: lib.conv2d(2, 4, 9, 8, 6, 3, 3, dilation=(2, 1), stride=(1, 2), padding=(1, 0), layout="NHWC"),
+    "conv2d_groups": lambda: lib.conv2d(2, 6, 5, 5, 9, 3, 3, padding=1, groups=3),
+    "conv2d_nhwc_groups": lambda: lib.conv2d(1, 4, 5, 5, 6, 3, 3, padding=1, groups=2, layout="NHWC"),
+    "depthwise_conv2d": lambda: lib.depthwise_conv2d(2, 5, 8, 7, 3, 2, padding=(1, 0), stride=2, dilation=(1, 2)),
+    "pool2d_max": lambda: lib.pool2d(1, 3, 11, 11, "max", 3, stride=2, padding=1),
+    "pool2d_avg": lambda: lib.pool2d(1, 3, 9, 10, "avg", (3, 2), padding=(1, 1)),
+    "pool2d_avg_plain": lambda: lib.pool2d(1, 3, 8, 8, "avg", 2),
+    "softmax": lambda: lib.softmax((5, 37)),
+    "softmax_1d": lambda: lib.softmax((9,)),
+    "layer_norm": lambda: lib.layer_norm((2, 3, 17)),
+    "layer_norm_affine": lambda: lib.layer_norm((5, 7), affine=True, eps=0.5),
+    "rms_norm": lambda: lib.rms_norm((5, 17)),
+    "rms_norm_affine": lambda: lib.rms_norm((5, 7), affine=True),
+    "batch_norm": lambda: lib.batch_norm((2, 3, 4, 5)),
+    "relu": lambda: lib.relu((3, 5)),
+    "gelu": lambda: lib.gelu((3, 5)),
+    "silu": lambda: lib.silu((3, 5)),
+    "transpose": lambda: lib.transpose((2, 3, 5)),
+    "sum": lambda: lib.sum((4, 5, 6)),
+    "sum_1d": lambda: lib.sum((6,)),
+    "sum_int8": lambda: lib.sum((3, 300), dtype="int8"),
+    "argmax": lambda: lib.argmax((4, 5)),
+    "attention": lambda: lib.attention(1, 2, 5, 7, 4),
+    "attention_causal": lambda: lib.attention(2, 2, 6, 6, 4, causal=True),
+    "attention_causal_long": lambda: lib.attention(1, 2, 7, 4, 3, causal=True),
+    "attention_mask_grouped": lambda: lib.attention(2, 4, 5, 6, 3, mask=True, kv_heads=2),
+}
+
+
+def arrays_for(op, seed=0):
+    rng = np.random.default_rng(seed)
+    made = []
+    for t in op.args[:-1]:
+        if t.dtype.is_integer:
+            made.append(rng.integers(t.dtype.low, t.dtype.high, t.shape, endpoint=True).astype(str(t.dtype)))
+        else:
+            a = rng.standard_normal(t.shape).astype(str(t.dtype))
+            made.append(np.abs(a) + a.dtype.type(0.1) if t.name == "V" and op.name == "batch_norm" else a)
+    return made
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_declaration_means_what_the_reference_computes(case):
+    op = CASES[case]()
+    arrays = arrays_for(op)
+    if op.name == "attention" and len(arrays) == 4:
+        arrays[3][:, :, 1] = -np.inf  # a row that sees nothing
+        arrays[3][:, :, 2, ::2] = -np.inf
+    got = evaluate(op.output, dict(zip(op.args, arrays, strict=False)))
+    want = op.reference(*arrays)
+    assert got.shape == want.shape == op.output.shape
+    assert got.dtype == op.output.dtype
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    assert np.isfinite(want).all()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_operators_can_be_declared_again_from_their_record(case):
+    op = CASES[case]()
+    again = lib.OPERATORS[op.name](*op.sizes, **op.options)
+    assert [t.shape for t in again.args] == [t.shape for t in op.args]
+    assert (again.flops, again.bytes) == (op.flops, op.bytes)
+    assert op.flops > 0
+    assert op.bytes == sum(int(np.prod(t.shape)) * t.dtype.bytes for t in op.args)
+
+
+def test_all_operators_are_in_the_cases():
+    assert {CASES[c]().name for c in CASES} == set(lib.OPERATORS)
+
+
+# the references themselves, against loops or formulas written here
+
+
+def conv_by_loops(x, w, stride, padding, dilation, groups):
+    (sh, sw), (ph, pw), (dh, dw) = stride, padding, dilation
+    N, _, H, W = x.shape
+    CO, CG, KH, KW = w.shape
+    OH, OW = (H + 2 * ph - dh * (KH - 1) - 1) // sh + 1, (W + 2 * pw - dw * (KW - 1) - 1) // sw + 1
+    y = np.zeros((N, CO, OH, OW))
+    for n, o, i, j in np.ndindex(y.shape):
+        for c, r, q in np.ndindex(CG, KH, KW):
+            h, v = i * sh + r * dh - ph, j * sw + q * dw - pw
+            if 0 <= h < H and 0 <= v < W:
+                y[n, o, i, j] += float(x[n, o // (CO // groups) * CG + c, h, v]) * float(w[o, c, r, q])
+    return y
+
+
+@pytest.mark.parametrize(("stride", "padding", "dilation", "groups"), [((1, 1), (0, 0), (1, 1), 1), ((2, 1), (1, 2), (1, 2), 2), ((3, 2), (2, 0), (2, 1), 4)])
+def test_conv2d_reference(stride, padding, dilation, groups):
+    op = lib.conv2d(2, 4, 7, 8, 4, 3, 2, stride=stride, padding=padding, dilation=dilation, groups=groups)
+    x, w = arrays_for(op)
+    want = conv_by_loops(x, w, stride, padding, dilation, groups)
+    np.testing.assert_allclose(op.reference(x, w), want, rtol=1e-9)
+    nhwc = lib.conv2d(2, 4, 7, 8, 4, 3, 2, stride=stride, padding=padding, dilation=dilation, groups=groups, layout="NHWC")
+    np.testing.assert_allclose(nhwc.reference(x.transpose(0, 2, 3, 1), w.transpose(2, 3, 1, 0)), want.transpose(0, 2, 3, 1), rtol=1e-9)
+
+
+def test_pool_reference():
+    op = lib.pool2d(1, 2, 5, 6, "avg", 3, stride=2, padding=1)
+    (x,) = arrays_for(op)
+    want = np.zeros((1, 2, 3, 3))
+    for n, c, i, j in np.ndindex(want.shape):
+        h, w = i * 2 - 1, j * 2 - 1
+        window = x[n, c, max(h, 0) : h + 3, max(w, 0) : w + 3].astype("f8")
+        want[n, c, i, j] = window.mean()
+    np.testing.assert_allclose(op.reference(x), want, rtol=1e-9)
+
+
+def test_attention_reference_one_row_at_a_time():
+    op = lib.attention(2, 4, 5, 3, 6, causal=True, mask=True, kv_heads=2)
+    q, k, v, mask = arrays_for(op)
+    got = op.reference(q, k, v, mask)
+    for b, h, i in np.ndindex(2, 4, 5):
+        visible = [j for j in range(3) if j <= i + 3 - 5]
+        if not visible:
+            assert (got[b, h, i] == 0).all()
+            continue
+        scores = np.array([q[b, h, i].astype("f8") @ k[b, h // 2, j] / 6**0.5 + mask[b, 0, i, j] for j in visible])
+        weights = np.exp(scores) / np.exp(scores).sum()
+        np.testing.assert_allclose(got[b, h, i], weights @ v[b, h // 2, visible].astype("f8"), rtol=1e-6)
+
+
+def test_normalisation_references():
+    x = np.random.default_rng(1).standard_normal((4, 50)).astype("f")
+    y = lib.layer_norm((4, 50)).reference(x)
+    np.testing.assert_allclose(y.mean(-1), 0, atol=1e-7)
+    np.testing.assert_allclose(y.std(-1), 1, atol=1e-4)
+    np.testing.assert_allclose((lib.rms_norm((4, 50)).reference(x) ** 2).mean(-1), 1, atol=1e-4)
+    s = lib.softmax((4, 50)).reference(x)
+    np.testing.assert_allclose(s.sum(-1), 1)
+    np.testing.assert_allclose(np.log(s[:, 1] / s[:, 0]), x[:, 1].astype("f8") - x[:, 0], rtol=1e-6)
+    np.testing.assert_allclose(lib.gelu((4, 50)).reference(x), [[te_gelu(float(v)) for v in row] for row in x], atol=2e-3)
+
+
+def te_gelu(x):
+    """The exact form, which the tanh form approximates to about 1e-3."""
+    return x / 2 * (1 + erf(x / 2**0.5))
+
+
+def test_softmax_of_large_values_does_not_overflow():
+    op = lib.softmax((2, 3))
+    x = np.array([[1e4, 1e4, -1e4], [-3e38, 0, 3e38]], "f")
+    np.testing.assert_allclose(evaluate(op.output, {op.args[0]: x}), [[0.5, 0.5, 0], [0, 0, 1]])
+
+
+def test_argmax_ties_and_nan():
+    op = lib.argmax((5, 4))
+    n = np.nan
+    x = np.array([[1, 3, 3, 2], [n, 1, n, 2], [1, n, 5, n], [-np.inf] * 4, [0, -0.0, 0, 0]], "f")
+    assert evaluate(op.output, {op.args[0]: x}).tolist() == x.argmax(-1).tolist() == [1, 0, 1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("declare", "message"),
+    [
+        (lambda: lib.matmul(0, 4, 4), "M is 0: expected a positive int"),
+        (lambda: lib.matmul(4, 4, 4.0), "K is 4.0"),
+        (lambda: lib.matmul(4, 4, 4, dtype="float33"), "unknown dtype 'float33'"),
+        (lambda: lib.conv2d(1, 4, 8, 8, 4, 3, 3, groups=3), r"groups=3 must divide the input channels \(4\)"),
+        (lambda: lib.conv2d(1, 4, 2, 8, 4, 5, 3), "height: the kernel reaches over 5 element.s., but the padded input has 2"),
+        (lambda: lib.conv2d(1, 4, 8, 8, 4, 3, 3, layout="CHWN"), "unknown layout 'CHWN', expected 'NCHW' or 'NHWC'"),
+        (lambda: lib.conv2d(1, 4, 8, 8, 4, 3, 3, stride=(1, 0)), r"stride is \(1, 0\): expected an int or a pair of ints, at least 1"),
+        (lambda: lib.conv2d(1, 4, 8, 8, 4, 3, 3, padding=-1), "padding is -1"),
+        (lambda: lib.pool2d(1, 1, 8, 8, "min", 2), "unknown mode 'min'"),
+        (lambda: lib.pool2d(1, 1, 8, 8, "max", 2, padding=2), "must be less than the window"),
+        (lambda: lib.softmax(()), "at least 1 positive int"),
+        (lambda: lib.transpose((4,)), "at least 2 positive int"),
+        (lambda: lib.attention(1, 6, 4, 4, 8, kv_heads=4), "kv_heads=4 must divide the number of query heads H=6"),
+        (lambda: lib.relu((3, -1)), r"shape\[1\] is -1"),
+        (lambda: lib.matmul(2, 2, 2).reference(np.zeros((2, 2))), "takes 2 array.s., found 1"),
+    ],
+)
+def test_errors(declare, message):
+    with pytest.raises(TEError, match=message):
+        declare()
