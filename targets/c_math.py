@@ -21,7 +21,6 @@ from ..tir.errors import InternalError
 from .c_math_table import CONSTANTS, FUNCTIONS, POLYNOMIALS, MathFunction
 
 _LONG_POLYNOMIAL = 8  # coefficients
-_PREFIX = "tw_"
 # C's name, the element types of masks and of what a predicate gives, the suffix of C's functions and literals
 _ELEMENTS = {"float32": ("float", "uint32", "int32", "f"), "float64": ("double", "uint64", "int64", "")}
 _SIZES = {"float32": 4, "float64": 8, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8}  # bytes
@@ -101,8 +100,8 @@ class MathLibrary:
 
 
 def function_name(name: str, dtype: str, lanes: int) -> str:
-    """The C name of a math function: ("exp", "float32", 8) -> "tw_exp_float32x8"."""
-    return f"{_PREFIX}{name}_{_type_name(dtype, lanes)}"
+    """The C name of a math function: ("exp", "float32", 8) -> "tw_exp_float32x8"; one that only others here call: "tw_math_bits_float32x8"."""
+    return f"{'tw' if FUNCTIONS[name].public else 'tw_math'}_{name}_{_type_name(dtype, lanes)}"
 
 
 @cache

@@ -93,65 +93,65 @@ CONSTANTS: dict[str, dict[str, float | int]] = {
     },
 }
 
-# Lowest coefficient first. Comment: function approximated, interval, largest error of the fit relative to the function it serves.
+# Lowest coefficient first; what is approximated, on which interval, and the largest error of the fit relative to the function it serves.
 # fmt: off
 POLYNOMIALS: dict[str, dict[str, tuple[float, ...]]] = {
     "float32": {
-        # (e^r - 1 - r) / r^2 on |r| <= ln(2)/2: 2^-26.0 of e^r - 1
-        "EXP": (0.49999997, 0.16666542, 0.04166743, 0.008366876, 0.0013871868),
-        # 2^r - 1 over r on |r| <= 1/2: 2^-28.2 of 2^r
-        "EXP2": (0.6931472, 0.24022648, 0.05550358, 0.009618503, 0.0013391887, 0.00015329165),
+        # (e^r - 1 - r) / r^2 on |r| <= ln(2)/2: 2^-26.1 of e^r - 1
+        "EXP": (0.49999997, 0.16666546, 0.041667435, 0.008366272, 0.0013870692),
+        # (2^r - 1) / r on |r| <= 1/2: 2^-28.3 of 2^r
+        "EXP2": (0.6931472, 0.24022648, 0.0555036, 0.009618506, 0.0013390812, 0.00015326498),
         # (log(1 + f) - f + f^2/2) / f^3 on sqrt(1/2) <= 1 + f <= sqrt(2): 2^-27.3 of log(1 + f)
-        "LOG": (0.3333333, -0.25000826, 0.2000125, -0.16623192, 0.14201185, -0.13161457, 0.12766099, -0.07636306),
-        # erf(x)/x - 1 in z = x^2 on x <= 0.9: 2^-26.0 of erf(x)
+        "LOG": (0.3333333, -0.25000829, 0.20001274, -0.16623157, 0.14200617, -0.1316097, 0.12769435, -0.076417506),
+        # erf(x)/x - 1 in z = x^2 on x <= 0.9: 2^-26.1 of erf(x)
         "ERF": (0.12837915, -0.37612504, 0.11281922, -0.026770493, 0.004998959, -0.00060207996),
         # log(1 - erf(x)) on 0.9 <= x <= 4: 2^-29.1 of erf(x)
-        "LOG_ERFC": (-0.0001652745, -1.1278021, -0.6369678, -0.10412103, 0.022318792, -0.0030664, 0.00019831423),
+        "LOG_ERFC": (-0.00016509992, -1.1278028, -0.6369666, -0.104122065, 0.022319287, -0.0030665244, 0.00019832714),
         # (sin(r)/r - 1) / z in z = r^2 on |r| <= pi/4: 2^-27.8 of sin(r)
-        "SIN": (-0.16666654, 0.008332106, -0.00019507887),
+        "SIN": (-0.16666654, 0.008332106, -0.00019507892),
         # (cos(r) - 1 + z/2) / z^2 in z = r^2 on |r| <= pi/4: 2^-32.9 of cos(r)
         "COS": (0.041666646, -0.0013887305, 2.4431425e-05),
     },
     "float64": {
-        # 2^-55.3 of e^r - 1
+        # the same: 2^-55.4 of e^r - 1
         "EXP": (
-            0.5000000000000006, 0.166666666666667, 0.04166666666658084, 0.008333333333352698, 0.0013888888929445924,
-            0.00019841269760816036, 2.480150806843535e-05, 2.7557390227079557e-06, 2.7624924320537855e-07, 2.505519241068601e-08,
+            0.5000000000000006, 0.16666666666666674, 0.041666666666580685, 0.00833333333334869, 0.0013888888929791696,
+            0.00019841269788046126, 2.4801507438021424e-05, 2.7557358266264896e-06, 2.7625220126967204e-07, 2.506644820842063e-08,
         ),
-        # 2^-57.7 of 2^r
+        # the same: 2^-57.8 of 2^r
         "EXP2": (
-            0.6931471805599453, 0.24022650695910108, 0.05550410866482172, 0.009618129107601583, 0.0013333558146546452,
-            0.00015403530449079606, 1.5252733633860273e-05, 1.3215438808059958e-06, 1.0178160057897439e-07,
-            7.0732386983130965e-09, 4.438868180047713e-10,
+            0.6931471805599453, 0.24022650695910108, 0.05550410866482172, 0.009618129107601583, 0.0013333558146546441,
+            0.00015403530449079953, 1.5252733633864686e-05, 1.3215438807861765e-06, 1.0178160060697539e-07, 7.073238723091328e-09,
+            4.438867077514936e-10,
         ),
-        # (log((1 + s)/(1 - s)) - 2 s) / s^3 in z = s^2, s = f / (2 + f): 2^-59.4 of log(1 + f)
+        # (log((1 + s)/(1 - s)) - 2 s) / s^3 in z = s^2, s = f / (2 + f): 2^-59.5 of log(1 + f)
         "LOG": (
-            0.6666666666666735, 0.39999999999408753, 0.28571428743908894, 0.22222198400070117, 0.18183574079864223,
-            0.15313783662136143, 0.14798780751680693,
+            0.6666666666666735, 0.39999999999408736, 0.28571428743913907, 0.22222198399745516, 0.1818357407641909,
+            0.15313784382494344, 0.14798767055285914,
         ),
-        # x <= 1: 2^-55.6 of erf(x)
+        # the same on x <= 1: 2^-56.0 of erf(x)
         "ERF": (
-            0.12837916709551256, -0.37612638903183343, 0.11283791670936917, -0.026866170641946973, 0.00522397759657158,
-            -0.0008548325473670712, 0.00012055280032806026, -1.492445380714746e-05, 1.6443962285069231e-06,
-            -1.618218584445317e-07, 1.3607191995681436e-08, -7.586739239555668e-10,
+            0.12837916709551256, -0.37612638903183404, 0.11283791670941733, -0.02686617064301228, 0.00522397760706669,
+            -0.0008548326034150051, 0.0001205529793493884, -1.4924811965916512e-05, 1.6448492610437605e-06,
+            -1.6217391216210242e-07, 1.3760652102648468e-08, -7.874048440862414e-10,
         ),
-        # in x - 2.75 on 1 <= x <= 5.93: 2^-59.0 of erf(x)
+        # the same in x - 2.75 on 1 <= x <= 5.93: 2^-57.6 of erf(x)
         "LOG_ERFC": (
-            -9.204140410324289, -5.826535955024863, -0.9512867412805817, -0.008933257054765793, 0.0017050157775412812,
-            -0.0003206593242768127, 5.7593040567881745e-05, -9.580656575089543e-06, 1.4048822574916471e-06,
-            -1.6013292273910576e-07, 6.037228360858488e-09, 3.795385811809178e-09, -1.396321277929966e-09, 4.4052260714186903e-10,
-            -1.3355046392350875e-10, -1.1640489739809438e-11, -2.328968584374506e-12, 3.9269854059171575e-12,
-            1.0445934475529246e-12,
+            -9.204140410324289, -5.826535955024863, -0.9512867412805817, -0.008933257054765793, 0.001705015777715336,
+            -0.00032065932342336924, 5.759304133181753e-05, -9.58065842979297e-06, 1.4048795590512033e-06,
+            -1.6012980189324954e-07, 6.045154670313966e-09, 3.798443540622891e-09, -1.4006872053202392e-09, 4.356731962469622e-10,
+            -1.3468668551461185e-10, -1.0832204519332826e-11, -1.7099125871240745e-12, 4.089064782151105e-12,
+            1.0602505358274977e-12,
         ),
-        # 2^-57.8 of sin(r)
+        # the same: 2^-57.8 of sin(r)
         "SIN": (
-            -0.1666666666666663, 0.00833333333332184, -0.00019841269829358495, 2.755731353849847e-06, -2.5050734386787204e-08,
-            1.5895433166637908e-10,
+            -0.1666666666666663, 0.008333333333321745, -0.00019841269829238512, 2.755731348673476e-06, -2.505072511183239e-08,
+            1.5894842369038172e-10,
         ),
-        # 2^-63.9 of cos(r)
+        # the same: 2^-63.8 of cos(r)
         "COS": (
-            0.041666666666666595, -0.0013888888888873307, 2.480158728896525e-05, -2.75573142030934e-07, 2.0875703142600372e-09,
-            -1.135861721880619e-11,
+            0.04166666666666659, -0.0013888888888872186, 2.4801587288297392e-05, -2.7557314016414565e-07, 2.0875678356537833e-09,
+            -1.135735542554102e-11,
         ),
     },
 }
@@ -186,15 +186,11 @@ _ROUNDED = {"float32": 0.5, "float64": 0.5}
 FUNCTIONS: dict[str, MathFunction] = {
     # ---- bits and masks
     "bits": MathFunction("U", _ONE, {"vector": "return (U)x;", "scalar": "union { F value; U bits; } both = {x};\nreturn both.bits;"}),
-    "from_bits": MathFunction(
-        "F", ("U x",), {"vector": "return (F)x;", "scalar": "union { U bits; F value; } both = {x};\nreturn both.value;"}
-    ),
+    "from_bits": MathFunction("F", ("U x",), {"vector": "return (F)x;", "scalar": "union { U bits; F value; } both = {x};\nreturn both.value;"}),
     "splat": MathFunction("F", ("S x",), {"vector": "return x - (F){0};", "scalar": "return x;"}),
     "less": MathFunction("I", _TWO, "return a < b;"),
     "equal": MathFunction("I", _TWO, "return a == b;"),
-    "select": MathFunction(
-        "F", ("I mask", *_TWO), {"vector": "return (F)(((I)a & mask) | ((I)b & ~mask));", "scalar": "return mask ? a : b;"}
-    ),
+    "select": MathFunction("F", ("I mask", *_TWO), {"vector": "return (F)(((I)a & mask) | ((I)b & ~mask));", "scalar": "return mask ? a : b;"}),
     # a < b ? x : y; the comparison inside the expression lets gcc blend constants too, where a mask from outside costs three operations
     "select_less": MathFunction(
         "F",
@@ -202,12 +198,8 @@ FUNCTIONS: dict[str, MathFunction] = {
         {"vector": "return (F)(((I)x & (a < b)) | ((I)y & ~(a < b)));", "scalar": "return a < b ? x : y;"},
     ),
     # a > b ? a : b and a < b ? a : b: b where either is NaN, which is what x86's instructions do
-    "larger": MathFunction(
-        "F", _TWO, {"vector": "machine(max, a, b)\nreturn $select_less(b, a, a, b);", "scalar": "return a > b ? a : b;"}
-    ),
-    "smaller": MathFunction(
-        "F", _TWO, {"vector": "machine(min, a, b)\nreturn $select_less(a, b, a, b);", "scalar": "return a < b ? a : b;"}
-    ),
+    "larger": MathFunction("F", _TWO, {"vector": "machine(max, a, b)\nreturn $select_less(b, a, a, b);", "scalar": "return a > b ? a : b;"}),
+    "smaller": MathFunction("F", _TWO, {"vector": "machine(min, a, b)\nreturn $select_less(a, b, a, b);", "scalar": "return a < b ? a : b;"}),
     "copy_sign": MathFunction("F", ("F x", "F sign"), "return $from_bits($bits(x) | ($bits(sign) & SIGN_BIT));"),  # x is not negative
     # ---- rounding, absolute values, order
     "abs": MathFunction("F", _ONE, "return $from_bits($bits(x) & ~SIGN_BIT);", "clears the sign bit", _EXACT),
@@ -217,9 +209,7 @@ FUNCTIONS: dict[str, MathFunction] = {
     "ceil": MathFunction("F", _ONE, "return lanewise(ceil, x);", "the machine's instruction", _EXACT),
     "trunc": MathFunction("F", _ONE, "return lanewise(trunc, x);", "the machine's instruction", _EXACT),
     "round": MathFunction("F", _ONE, "return lanewise(rint, x);", "the machine's instruction; halves go to the even neighbour", _EXACT),
-    "fma": MathFunction(
-        "F", ("F a", "F b", "F c"), "return lanewise(fma, a, b, c);", "the machine's instruction, else C's fma: rounded once", _ROUNDED
-    ),
+    "fma": MathFunction("F", ("F a", "F b", "F c"), "return lanewise(fma, a, b, c);", "the machine's instruction, else C's fma: rounded once", _ROUNDED),
     "max": MathFunction("F", _TWO, "return $select($isnan(a), a, $larger(a, b));", "NaN if either is, as np.maximum", _EXACT),
     "min": MathFunction("F", _TWO, "return $select($isnan(a), a, $smaller(a, b));", "NaN if either is, as np.minimum", _EXACT),
     "isnan": MathFunction("I", _ONE, "return x != x;", "a comparison", _EXACT),

@@ -13,7 +13,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from tilewright.targets.c_math import MathLibrary, dependencies, math_source, vector_typedef
+from tilewright.targets.c_math import MathLibrary, dependencies, function_name, math_source, vector_typedef
 from tilewright.targets.c_math_table import FUNCTIONS
 from tilewright.tir.errors import InternalError
 
@@ -213,12 +213,10 @@ def test_definitions_mention_only_their_dependencies():
         for dtype in ELEMENTS:
             c_name, text = math_source(name, dtype, 4)
             called = set(re.findall(r"tw_\w+", text)) - {c_name}
-            assert called == {f"tw_{d}_{dtype}x4" for d in dependencies(name, dtype, 4)}
+            assert called == {function_name(d, dtype, 4) for d in dependencies(name, dtype, 4)}
 
 
-@pytest.mark.parametrize(
-    ("request_", "message"), [(("sinh", "float32", 8), "sinh"), (("exp", "float16", 8), "legalise"), (("exp", "float32", 6), "6 lanes")]
-)
+@pytest.mark.parametrize(("request_", "message"), [(("sinh", "float32", 8), "sinh"), (("exp", "float16", 8), "legalise"), (("exp", "float32", 6), "6 lanes")])
 def test_unknown_requests_are_refused(request_, message):
     with pytest.raises(InternalError, match=message):
         MathLibrary().use(*request_)
