@@ -1,0 +1,491 @@
+"""Partition: loops are split where a guard stops holding, so that vectorised and unrolled bodies run without it nearly everywhere.
+
+A guard is a condition of an `If`, or of a choice inside a value (padding), taken apart at its `and`s, that can be written `sum of multiples >= 0`.
+It is split at the innermost serial or parallel loop `v` in which something moves, and whose step is not small against what moves inside it
+(otherwise nearly every piece would be a border); without such a loop, at the innermost one. For all values of the loops inside `v`
+
+    for v in range(n): if a*v + inner <= c: body   ->   for v in range(t): body                      # holds for every lane and copy
+                                                        for w in range(n - t): if a*(w + t) + ...: body
+
+with up to three pieces for conditions with two sides. A parallel loop is not split (its iterations would be shared out twice); its body becomes
+`if guard holds for all inner loops: clean body, else: guarded body`. Where nothing moves inside `v` the loop is only shortened.
+A body gets at most `max_copies` copies; inner loops are served first. Inside a guarded copy nothing is split again: few iterations run there.
+
+Not for guards that no vectorised or unrolled body stands under, and not for conditions that read memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from ..affine import Terms, build, difference
+from ..bounds import constant_bounds
+from ..dtype import BOOL, INT32, INT64, DType
+from ..expr import (
+    LE, LT, And, Buffer, Call, Const, Expr, IfThenElse, Load, Select, Var,
+    add, const, floordiv, le, logical_and, maximum, minimum, sub,
+)  # fmt: skip
+from ..stmt import Allocate, Bind, For, Func, If, Produce, Seq, Stmt, Store, seq
+from ..verify import CLOSED, FLAT, PARTITIONED, TYPED
+from ..visit import Substitute, children
+from .manager import Pass
+
+if TYPE_CHECKING:
+    from ..target import Target
+
+FAST_KINDS = ("vectorized", "unrolled")
+
+
+@dataclass(frozen=True)
+class Partition(Pass):
+    """Split loops so that guards leave the bodies where they cost most. Options: `max_copies` of a body."""
+
+    name: ClassVar[str] = "partition"
+    requires: ClassVar[tuple[str, ...]] = (TYPED, CLOSED, FLAT)
+    gives: ClassVar[tuple[str, ...]] = (PARTITIONED,)
+
+    max_copies: int = 4
+
+    def run(self, func: Func, target: Target) -> Func:
+        finder = _Finder()
+        finder.statement(func.body, False)
+        if not finder.guards_at:
+            return func
+        splitter = _Splitter(finder.guards_at, self.max_copies)
+        return func.with_body(splitter.statement(func.body)[0])
+
+
+# ------------------------------------------------------------------------------------------------------------ finding guards
+
+
+@dataclass
+class Guard:
+    """A condition to be split at a loop `v`: `step * v + rest + inner >= 0`.
+
+    `least_inner` and `most_inner` bound what the terms of loops inside `v` add; `step` is 0 where `v` is hidden in other terms. `conditions`: the
+    node, and what it became in copies made meanwhile.
+    """
+
+    conditions: list[Expr]
+    step: int
+    rest: Terms  # of what is known outside `v` (and, with step 0, of `v`)
+    constant: int
+    least_inner: int
+    most_inner: int
+    dtype: DType
+
+    def crossing(self, inner: int, kind: DType) -> Expr:
+        """With `inner` for the inner terms: the first value of `v` where the guard holds (step > 0), or from which on it does not (step < 0)."""
+        bound = build(self.rest, self.constant + inner, kind)
+        step = const(abs(self.step), kind)
+        if self.step > 0:
+            return floordiv(sub(sub(step, const(1, kind)), bound), step)
+        return add(floordiv(bound, step), const(1, kind))
+
+
+class _Finder:
+    """Collects the guards worth splitting, by the variable of the loop to split."""
+
+    def __init__(self) -> None:
+        self.guards_at: dict[Var, list[Guard]] = {}
+        self._loops: list[For] = []
+        self._bound: dict[Var, int] = {}  # variable -> its depth among `_loops`
+        self._let: set[Var] = set()
+        self._has_fast: dict[int, bool] = {}
+        self._seen: set[Expr] = set()
+        self._variables: dict[Expr, frozenset[Var] | None] = {}
+
+    def statement(self, s: Stmt, in_fast: bool) -> None:
+        """See the guards in `s`; `in_fast`: a vectorised or unrolled loop is around it."""
+        kind = s.__class__
+        if kind is For:
+            fast = in_fast or s.kind in FAST_KINDS  # type: ignore[attr-defined]
+            self._bound[s.var] = len(self._loops)  # type: ignore[attr-defined]
+            self._loops.append(s)  # type: ignore[arg-type]
+            self.statement(s.body, fast)  # type: ignore[attr-defined]
+            self._loops.pop()
+            del self._bound[s.var]  # type: ignore[attr-defined]
+        elif kind is Seq:
+            for child in s.body:  # type: ignore[attr-defined]
+                self.statement(child, in_fast)
+        elif kind is If:
+            if in_fast or has_fast_loop(s, self._has_fast):
+                for condition in conjuncts(s.condition):  # type: ignore[attr-defined]
+                    self._consider(condition, True)
+            self.statement(s.then, in_fast)  # type: ignore[attr-defined]
+            if s.otherwise is not None:  # type: ignore[attr-defined]
+                self.statement(s.otherwise, in_fast)  # type: ignore[attr-defined]
+        elif kind is Bind:
+            self._let.add(s.var)  # type: ignore[attr-defined]
+            if in_fast:
+                self._choices(s.value)  # type: ignore[attr-defined]
+            self.statement(s.body, in_fast)  # type: ignore[attr-defined]
+        elif kind is Allocate or kind is Produce:
+            self.statement(s.body, in_fast)  # type: ignore[attr-defined]
+        elif kind is Store and in_fast:
+            self._choices(s.value)  # type: ignore[attr-defined]
+            for index in s.indices:  # type: ignore[attr-defined]
+                self._choices(index)
+
+    def _choices(self, e: Expr) -> None:
+        if e in self._seen:
+            return
+        self._seen.add(e)
+        if e.__class__ is IfThenElse or e.__class__ is Select:
+            for condition in conjuncts(e.condition):  # type: ignore[attr-defined]
+                if condition not in self._seen:
+                    self._seen.add(condition)
+                    self._consider(condition, False)
+        for child in e.children:
+            self._choices(child)
+
+    def _consider(self, condition: Expr, from_if: bool) -> None:
+        if condition.__class__ is LT:
+            terms, constant = difference(condition.b, condition.a)  # type: ignore[attr-defined]
+            constant -= 1
+        elif condition.__class__ is LE:
+            terms, constant = difference(condition.b, condition.a)  # type: ignore[attr-defined]
+        else:
+            return
+        operand = condition.a  # type: ignore[attr-defined]
+        if not (operand.exact and condition.b.exact) or operand.dtype.lanes > 1:  # type: ignore[attr-defined]
+            return
+        depth_of: dict[Expr, int] = {}  # atom -> depth of the innermost loop in it, -1: outside all
+        depths: set[int] = set()
+        for atom in terms:
+            found = self._variables_of(atom)
+            if found is None or not found.isdisjoint(self._let):
+                return
+            depth_of[atom] = -1
+            for variable in found:
+                depth = self._bound.get(variable, -1)
+                depths.add(depth)
+                depth_of[atom] = max(depth_of[atom], depth)
+        if not from_if and not any(d >= 0 and self._loops[d].kind in FAST_KINDS for d in depths):
+            return  # the same for all lanes and copies
+        guard = None
+        for depth in sorted(depths, reverse=True):
+            if depth < 0 or self._loops[depth].kind not in ("serial", "parallel"):
+                continue
+            candidate = self._at(depth, condition, terms, constant, depth_of)
+            if candidate is None:
+                continue
+            found_guard, pays = candidate
+            if guard is None or pays:
+                guard = depth, found_guard
+            if pays:
+                break
+        if guard is None and len(depths - {-1}) == 1 and len(terms) == 1:  # only a vectorised or unrolled loop, against a constant
+            (depth,) = depths
+            candidate = self._at(depth, condition, terms, constant, depth_of)
+            guard = None if candidate is None else (depth, candidate[0])
+        if guard is not None:
+            self.guards_at.setdefault(self._loops[guard[0]].var, []).append(guard[1])
+
+    def _at(
+        self, depth: int, condition: Expr, terms: Terms, constant: int, depth_of: dict[Expr, int], 
+    ) -> tuple[Guard, bool] | None:
+        """The guard to split at the loop of this depth, and whether few of its iterations are borders."""
+        loop = self._loops[depth]
+        least, most = 0, 0
+        rest: Terms = {}
+        step = terms.get(loop.var, 0)
+        hidden = False
+        for atom, factor in terms.items():
+            if depth_of[atom] > depth:
+                variables = self._variables_of(atom)
+                assert variables is not None
+                if atom.__class__ is not Var and any(v in self._bound and self._bound[v] <= depth for v in variables):
+                    return None  # moves with loops on both sides of `v`
+                low, high = constant_bounds(atom)
+                if low is None or high is None:
+                    return None
+                least += factor * (low if factor > 0 else high)
+                most += factor * (high if factor > 0 else low)
+            elif atom is not loop.var:
+                rest[atom] = factor
+                hidden = hidden or depth_of[atom] == depth
+        if hidden:
+            if step:
+                rest[loop.var] = step
+            step = 0
+        elif not step:
+            return None
+        if least == most and (hidden or loop.kind == "parallel"):
+            return None  # it is decided at this loop already
+        kind = INT64 if any(atom.dtype is INT64 for atom in terms) else INT32
+        return Guard([condition], step, rest, constant, least, most, kind), 0 < most - least < 2 * abs(step)
+
+    def _variables_of(self, e: Expr) -> frozenset[Var] | None:
+        """The variables in `e`; None where it reads memory or calls something."""
+        if e in self._variables:
+            return self._variables[e]
+        found: frozenset[Var] | None
+        if e.__class__ is Var:
+            found = frozenset((e,))  # type: ignore[arg-type]
+        elif e.__class__ is Load or e.__class__ is Call:
+            found = None
+        else:
+            found = frozenset()
+            for child in e.children:
+                below = self._variables_of(child)
+                if below is None:
+                    found = None
+                    break
+                found |= below
+        self._variables[e] = found
+        return found
+
+
+def conjuncts(condition: Expr) -> list[Expr]:
+    """What is joined by `and` in a condition, in order."""
+    if condition.__class__ is And:
+        return conjuncts(condition.a) + conjuncts(condition.b)  # type: ignore[attr-defined]
+    return [condition]
+
+
+def has_fast_loop(s: Stmt, memo: dict[int, bool]) -> bool:
+    """Whether a vectorised or unrolled loop is in `s`; `memo` by identity of statements that live as long as it does."""
+    found = memo.get(id(s))
+    if found is None:
+        if s.__class__ is For and s.kind in FAST_KINDS:  # type: ignore[attr-defined]
+            found = True
+        else:
+            found = False
+            for child in children(s):
+                if isinstance(child, Stmt) and has_fast_loop(child, memo):
+                    found = True
+                    break
+        memo[id(s)] = found
+    return found
+
+
+# ----------------------------------------------------------------------------------------------------------- splitting loops
+
+
+@dataclass
+class _Splitter:
+    """Rebuilds statements from inside out; each answer is (statement, copies of a body in it)."""
+
+    guards_at: dict[Var, list[Guard]]
+    max_copies: int
+    pending: list[Guard] = field(default_factory=list)  # guards of the loops around, whose conditions may be renamed by copies
+
+    def statement(self, s: Stmt) -> tuple[Stmt, int]:
+        """`s` with its loops split."""
+        kind = s.__class__
+        if kind is For:
+            return self._loop(s)  # type: ignore[arg-type]
+        if kind is Seq:
+            results = [self.statement(child) for child in s.body]  # type: ignore[attr-defined]
+            copies = max((c for _, c in results), default=1)
+            if all(new is old for (new, _), old in zip(results, s.body, strict=True)):  # type: ignore[attr-defined]
+                return s, copies
+            return seq(*[new for new, _ in results]), copies
+        if kind is If:
+            then, copies = self.statement(s.then)  # type: ignore[attr-defined]
+            otherwise = s.otherwise  # type: ignore[attr-defined]
+            if otherwise is not None:
+                otherwise, more = self.statement(otherwise)
+                copies = max(copies, more)
+            unchanged = then is s.then and otherwise is s.otherwise  # type: ignore[attr-defined]
+            return (s if unchanged else If(s.condition, then, otherwise)), copies  # type: ignore[attr-defined]
+        if kind is Allocate or kind is Produce or kind is Bind:
+            body, copies = self.statement(s.body)  # type: ignore[attr-defined]
+            if body is s.body:  # type: ignore[attr-defined]
+                return s, copies
+            if kind is Allocate:
+                return Allocate(s.buffer, body, s.place), copies  # type: ignore[attr-defined]
+            return (Produce(s.name, body) if kind is Produce else Bind(s.var, s.value, body)), copies  # type: ignore[attr-defined]
+        return s, 1
+
+    def _loop(self, s: For) -> tuple[Stmt, int]:
+        guards = self.guards_at.get(s.var, [])
+        around = len(self.pending)
+        self.pending.extend(guards)
+        body, copies = self.statement(s.body)
+        del self.pending[around:]
+        if guards:
+            split = self._whole_test(s, guards, body, copies) if s.kind == "parallel" or any(g.step == 0 for g in guards) else None
+            if split is None:
+                split = self._pieces(s, [g for g in guards if g.step], body, copies)
+            if split is not None:
+                return split
+        return s.with_body(body), copies
+
+    def _whole_test(self, s: For, guards: Sequence[Guard], body: Stmt, copies: int) -> tuple[Stmt, int] | None:
+        """`if all guards hold for the whole iteration: clean body, else: guarded body`."""
+        if copies + 1 > self.max_copies:
+            return None
+        test: Expr = const(True, BOOL)
+        for guard in guards:
+            terms = dict(guard.rest)
+            if guard.step:
+                terms[s.var] = guard.step
+            test = logical_and(test, _at_least_zero(terms, guard.constant + guard.least_inner, guard.dtype))
+        if isinstance(test, Const):
+            return None
+        clean = _Settle(guards, True, {}).rewrite_statement(body)
+        return s.with_body(If(test, clean, self._copy(s.body, {}))), copies + 1
+
+    def _pieces(self, s: For, guards: Sequence[Guard], body: Stmt, copies: int) -> tuple[Stmt, int] | None:
+        """The loop in up to three pieces, the middle one without guards."""
+        if not guards:
+            return None
+        kind = s.var.dtype if all(g.dtype is INT32 for g in guards) else INT64
+        zero, lows, highs = const(0, kind), [g for g in guards if g.step > 0], [g for g in guards if g.step < 0]
+        first: Expr = zero
+        last: Expr = s.extent
+        for bound in dict.fromkeys(g.crossing(g.least_inner, kind) for g in lows):
+            first = _larger(first, bound)
+        for bound in dict.fromkeys(g.crossing(g.least_inner, kind) for g in highs):
+            last = _smaller(last, bound)
+        lets: list[tuple[Var, Expr]] = []
+        first = _named(_smaller(first, s.extent), f"{s.var.name}_first", lets)
+        last = _named(_larger(last, first), f"{s.var.name}_last", lets)
+        # Before `start` and from `end` on no lane has anything to do, where nothing stands outside the guards.
+        start, end = zero, s.extent
+        if lows and _is_empty(_Settle(lows, False, {}).rewrite_statement(s.body)):
+            start = first
+            for bound in dict.fromkeys(g.crossing(g.most_inner, kind) for g in lows):
+                start = _smaller(start, bound)
+            start = _larger(start, zero)
+        if highs and _is_empty(_Settle(highs, False, {}).rewrite_statement(s.body)):
+            end = last
+            for bound in dict.fromkeys(g.crossing(g.most_inner, kind) for g in highs):
+                end = _larger(end, bound)
+            end = _smaller(end, s.extent)
+        starts, sizes = (start, first, last), (sub(first, start), sub(last, first), sub(end, last))
+        if _is_zero(sizes[1]) or (s.kind in FAST_KINDS and not all(e.__class__ is Const for e in sizes)):
+            return None
+        pieces: list[Stmt] = []
+        for i, (begin, size) in enumerate(zip(starts, sizes, strict=True)):
+            if _is_zero(size):
+                continue
+            bounds = _piece_bounds(size, s.var)
+            var = s.var if _is_zero(begin) and bounds == s.var.bounds else Var(s.var.name, s.var.dtype, bounds)
+            variables: dict[Var, Expr] = {} if var is s.var else {s.var: add(var, begin)}
+            inner = _Settle(guards, True, variables).rewrite_statement(body) if i == 1 else self._copy(s.body, variables)
+            pieces.append(For(var, size, s.kind, inner, s.thread, s.pragmas))
+            if len(pieces) + copies - 1 > self.max_copies:
+                return None
+        result = seq(*pieces)
+        for let, value in reversed(lets):
+            result = Bind(let, value, result)
+        return result, copies + len(pieces) - 1
+
+    def _copy(self, body: Stmt, variables: dict[Var, Expr]) -> Stmt:
+        """`body` once more, with names of its own; guards of loops around learn what their conditions are called in it."""
+        copier = _Copy(variables)
+        new = copier.rewrite_statement(body)
+        for guard in self.pending:
+            for condition in list(guard.conditions):
+                renamed = copier.memo.get(condition)
+                if renamed is not None and not any(renamed is c for c in guard.conditions):
+                    guard.conditions.append(renamed)
+        return new
+
+
+class _Settle(Substitute):
+    """Variables replaced, and the conditions of guards by what they are known to be. Loops left with nothing to do go."""
+
+    def __init__(self, guards: Sequence[Guard], truth: bool, variables: dict[Var, Expr]):
+        super().__init__(variables)
+        for guard in guards:
+            for condition in guard.conditions:
+                self.memo[condition] = const(truth, BOOL)
+
+    def rewrite_For(self, node: For) -> Stmt:
+        changed: For = self.rewrite_children(node)
+        return changed.body if _is_empty(changed.body) else changed
+
+    def rewrite_Seq(self, node: Seq) -> Stmt:
+        new = [self.rewrite_statement(child) for child in node.body]
+        if all(a is b for a, b in zip(new, node.body, strict=True)):
+            return node
+        return seq(*[s for s in new if not _is_empty(s)])
+
+    def rewrite_Wrapper(self, node: Allocate | Produce | Bind) -> Stmt:
+        changed = self.rewrite_children(node)
+        return changed.body if _is_empty(changed.body) else changed  # type: ignore[no-any-return]
+
+    rewrite_Allocate = rewrite_Produce = rewrite_Bind = rewrite_Wrapper  # type: ignore[assignment]
+
+
+class _Copy(Substitute):
+    """Variables replaced, and everything that the statement introduces by something new of the same name."""
+
+    def __init__(self, variables: dict[Var, Expr]):
+        super().__init__(variables, {})
+        self.new_variables: dict[Var, Expr] = variables
+        self.new_buffers: dict[Buffer, Buffer] = {}
+        self.variables, self.buffers = self.new_variables, self.new_buffers
+
+    def rewrite_For(self, node: For) -> Stmt:
+        self.new_variables[node.var] = var = Var(node.var.name, node.var.dtype, node.var.bounds)
+        return For(var, self.rewrite(node.extent), node.kind, self.rewrite_statement(node.body), node.thread, node.pragmas)
+
+    def rewrite_Bind(self, node: Bind) -> Stmt:
+        value = self.rewrite(node.value)
+        self.new_variables[node.var] = var = Var(node.var.name, node.var.dtype, node.var.bounds)
+        return Bind(var, value, self.rewrite_statement(node.body))
+
+    def rewrite_Allocate(self, node: Allocate) -> Stmt:
+        old = node.buffer
+        self.new_buffers[old] = buffer = Buffer(old.name, old.shape, old.dtype, old.scope, old.strides)
+        return Allocate(buffer, self.rewrite_statement(node.body), node.place)
+
+
+def copy_statement(s: Stmt, variables: dict[Var, Expr] | None = None) -> Stmt:
+    """`s` once more, with loop variables and buffers of its own, and `variables` replaced."""
+    return _Copy(dict(variables or {})).rewrite_statement(s)
+
+
+def _is_zero(e: Expr) -> bool:
+    return e.__class__ is Const and e.value == 0  # type: ignore[attr-defined]
+
+
+def _is_empty(s: Stmt) -> bool:
+    return s.__class__ is Seq and not s.body  # type: ignore[attr-defined]
+
+
+def _named(e: Expr, name: str, lets: list[tuple[Var, Expr]]) -> Expr:
+    """A variable for `e`, to be bound to it by the caller; `e` itself where it is a constant or a variable."""
+    if e.__class__ is Const or e.__class__ is Var:
+        return e
+    var = Var(name, e.dtype, constant_bounds(e))
+    lets.append((var, e))
+    return var
+
+
+def _piece_bounds(size: Expr, whole: Var) -> tuple[int | None, int | None]:
+    """The bounds of a variable that counts `size` of the iterations of `whole`."""
+    high = constant_bounds(size)[1]
+    limit = whole.bounds[1]
+    if high is None:
+        return 0, limit
+    return 0, high - 1 if limit is None else min(high - 1, limit)
+
+
+def _at_least_zero(terms: Terms, constant: int, kind: DType) -> Expr:
+    """`terms + constant >= 0`, without negative factors."""
+    left: Terms = {atom: -factor for atom, factor in terms.items() if factor < 0}
+    right: Terms = {atom: factor for atom, factor in terms.items() if factor > 0}
+    return le(build(left, max(-constant, 0), kind), build(right, max(constant, 0), kind))
+
+
+def _never_more(a: Expr, b: Expr) -> bool:
+    """Whether a <= b always."""
+    terms, constant = difference(b, a)
+    low = constant_bounds(build(terms, constant, INT64))[0]
+    return low is not None and low >= 0
+
+
+def _smaller(a: Expr, b: Expr) -> Expr:
+    return a if _never_more(a, b) else b if _never_more(b, a) else minimum(a, b)
+
+
+def _larger(a: Expr, b: Expr) -> Expr:
+    return b if _never_more(a, b) else a if _never_more(b, a) else maximum(a, b)
