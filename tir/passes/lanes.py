@@ -1,0 +1,228 @@
+"""What the iterations of one vectorised loop do to memory: whether they may run in lockstep, as lanes, and how wide their elements are.
+
+Only questions are answered here; vectorize.py rewrites. All answers are on the safe side: what is not understood may not run as lanes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+
+from ..affine import Terms, affine, build
+from ..bounds import constant_bounds
+from ..dtype import INT64
+from ..expr import Buffer, Const, Expr, FloorDiv, FloorMod, Load, Var
+from ..stmt import Allocate, Bind, For, If, Prefetch, Produce, Seq, Stmt, Store
+from ..visit import variables_of
+
+MOST_PRIVATE_BYTES = 16384  # of a buffer that each lane gets its own copy of, all lanes together
+
+
+@dataclass
+class Access:
+    """`stride * lane + rest + constant` of a stored or loaded element; `stride` is None where the index is no such sum."""
+
+    stride: int | None
+    rest: Terms
+    constant: int
+
+
+class LaneAnalysis:
+    """The facts about the loop `loop`, whose extent is constant.
+
+    Attributes: `refusal`: why its iterations cannot be lanes, or None; `widest_bytes` of the elements that differ between lanes; `private`: the
+    buffers allocated inside, of which each lane has its own.
+    """
+
+    def __init__(self, loop: For):
+        self.lane = loop.var
+        extent = loop.constant_extent
+        assert extent is not None
+        self.extent = extent
+        self.refusal: str | None = None
+        self.widest_bytes = 1
+        self.private: set[Buffer] = set()
+        self._varies: dict[Expr, bool] = {loop.var: True}
+        self._hazard: dict[Expr, bool] = {}
+        self._inner: set[Var] = set()
+        self._stores: list[tuple[Store, bool]] = []  # and whether under a condition that differs between lanes
+        self._loads: dict[Load, None] = {}
+        self._seen: tuple[set[Expr], set[Expr]] = (set(), set())
+        self._statement(loop.body, False)
+        if self.refusal is None:
+            self._check_memory()
+
+    # ------------------------------------------------------------------------------------------------------- expressions
+
+    def varies(self, e: Expr) -> bool:
+        """Whether `e` may differ between lanes."""
+        found = self._varies.get(e)
+        if found is None:
+            found = e.__class__ is Load and e.buffer in self.private  # type: ignore[attr-defined]
+            if not found:
+                for child in e.children:
+                    if self.varies(child):
+                        found = True
+                        break
+            self._varies[e] = found
+        return found
+
+    def hazard(self, e: Expr) -> bool:
+        """Whether evaluating `e` where it is not wanted could fault: it reads memory, or divides by what may be zero."""
+        found = self._hazard.get(e)
+        if found is None:
+            found = e.__class__ is Load or (e.__class__ in (FloorDiv, FloorMod) and e.b.__class__ is not Const)  # type: ignore[attr-defined]
+            if not found:
+                for child in e.children:
+                    if self.hazard(child):
+                        found = True
+                        break
+            self._hazard[e] = found
+        return found
+
+    def _expression(self, e: Expr, is_index: bool) -> None:
+        seen = self._seen[is_index]
+        if e in seen:
+            return
+        seen.add(e)
+        if e.__class__ is Load:
+            self._loads[e] = None  # type: ignore[index]
+            for index in e.indices:  # type: ignore[attr-defined]
+                self._expression(index, True)
+            if e.predicate is not None:  # type: ignore[attr-defined]
+                self._expression(e.predicate, False)  # type: ignore[attr-defined]
+        else:
+            for child in e.children:
+                self._expression(child, is_index)
+        if (not is_index or e.__class__ is Load) and e.dtype.bytes > self.widest_bytes and not e.exact and self.varies(e):
+            self.widest_bytes = e.dtype.bytes
+
+    # -------------------------------------------------------------------------------------------------------- statements
+
+    def _statement(self, s: Stmt, masked: bool) -> None:
+        if self.refusal is None:
+            getattr(self, f"_{s.__class__.__name__.lower()}")(s, masked)
+
+    def _seq(self, s: Seq, masked: bool) -> None:
+        for child in s.body:
+            self._statement(child, masked)
+
+    def _produce(self, s: Produce, masked: bool) -> None:
+        self._statement(s.body, masked)
+
+    def _for(self, s: For, masked: bool) -> None:
+        self._expression(s.extent, True)
+        if s.kind not in ("serial", "unrolled"):
+            self.refusal = f"it holds the {s.kind} loop {s.var}"
+        elif self.varies(s.extent):
+            self.refusal = f"the extent of {s.var} differs between lanes"
+        elif masked and self.hazard(s.extent):
+            self.refusal = f"the extent of {s.var} is read under a condition"
+        self._inner.add(s.var)
+        self._statement(s.body, masked)
+
+    def _if(self, s: If, masked: bool) -> None:
+        self._expression(s.condition, False)
+        varies = self.varies(s.condition)
+        if masked and not varies and self.hazard(s.condition):
+            self.refusal = "a condition is read under a condition that differs between lanes"
+        self._statement(s.then, masked or varies)
+        if s.otherwise is not None:
+            self._statement(s.otherwise, masked or varies)
+
+    def _store(self, s: Store, masked: bool) -> None:
+        self._stores.append((s, masked))
+        self.widest_bytes = max(self.widest_bytes, s.buffer.dtype.bytes)
+        for index in s.indices:
+            self._expression(index, True)
+        self._expression(s.value, False)
+        if s.predicate is not None:
+            self._expression(s.predicate, False)
+
+    def _allocate(self, s: Allocate, masked: bool) -> None:
+        size = s.buffer.constant_size
+        if size is None or size * self.extent * s.buffer.dtype.bytes > MOST_PRIVATE_BYTES:
+            self.refusal = f"each iteration has its own {s.buffer.name}, which is large"
+        self.private.add(s.buffer)
+        self._statement(s.body, masked)
+
+    def _bind(self, s: Bind, masked: bool) -> None:
+        self._expression(s.value, False)
+        self._varies[s.var] = self.varies(s.value)
+        if masked and self.hazard(s.value):
+            self.refusal = f"{s.var} is computed under a condition"
+        self._inner.add(s.var)
+        self._statement(s.body, masked)
+
+    def _prefetch(self, s: Prefetch, masked: bool) -> None:
+        if masked:
+            self.refusal = "it prefetches under a condition"
+
+    # ------------------------------------------------------------------------------------------------------------ memory
+
+    def _check_memory(self) -> None:
+        """Refuse where two lanes may touch one element, one of them storing; or where a masked store would be slower than a loop."""
+        by_buffer: dict[Buffer, list[Access]] = {}
+        for s, masked in self._stores:
+            if s.buffer in self.private:
+                continue
+            access = self.access(s.indices[0])
+            if not access.stride:
+                self.refusal = f"lanes store to one element of {s.buffer.name}, or to elements not known apart"
+                return
+            if masked and s.buffer.scope != "local" and (access.stride != 1 or s.buffer.dtype.bytes < 4):
+                self.refusal = f"some lanes only store to {s.buffer.name}, not side by side or narrow elements"
+                return
+            by_buffer.setdefault(s.buffer, []).append(access)
+        for buffer, stored in by_buffer.items():
+            others = [self.access(e.indices[0]) for e in self._loads if e.buffer is buffer]
+            for i, a in enumerate(stored):
+                if any(self._may_meet(a, b) for b in stored[i:]) or any(self._may_meet(a, b) for b in others):
+                    self.refusal = f"an iteration may use what another stores in {buffer.name}"
+                    return
+
+    def access(self, index: Expr) -> Access:
+        """The index of an access, taken apart."""
+        if not index.exact:
+            return Access(None if self.varies(index) else 0, {index: 1}, 0)
+        terms, constant = affine(index)
+        stride: int | None = terms.pop(self.lane, 0)
+        for atom in terms:
+            if self.varies(atom):
+                stride = None
+        return Access(stride, terms, constant)
+
+    def _may_meet(self, a: Access, b: Access) -> bool:
+        """Whether `a` in one lane and `b` in another may be the same element. Loops inside the vectorised one may be anywhere on either side."""
+        stride = a.stride
+        if stride is None or stride != b.stride:
+            return True
+        outer: Terms = {}
+        low = high = a.constant - b.constant
+        step = 0
+        for terms, sign in ((a.rest, 1), (b.rest, -1)):
+            for atom, factor in terms.items():
+                if atom in self._inner:
+                    least, most = constant_bounds(atom)
+                    if least is None or most is None:
+                        least, most = 0, 1 << 62
+                    ends = sign * factor * least, sign * factor * most
+                    low, high, step = low + min(ends), high + max(ends), gcd(step, factor)
+                elif not self._inner.isdisjoint(variables_of(atom)):
+                    return True
+                else:
+                    outer[atom] = outer.get(atom, 0) + sign * factor
+        outer = {atom: factor for atom, factor in outer.items() if factor}
+        if outer:
+            least, most = constant_bounds(build(outer, 0, INT64))
+            if least is None or most is None:
+                return True
+            for factor in outer.values():
+                step = gcd(step, factor)
+            low, high = low + least, high + most
+        start = a.constant - b.constant
+        for distance in range(abs(stride), abs(stride) * self.extent, abs(stride)):
+            for signed in (distance, -distance):
+                if low <= signed <= high and (signed == start if step == 0 else (signed - start) % step == 0):
+                    return True
+        return False

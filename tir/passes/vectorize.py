@@ -1,0 +1,349 @@
+"""Vectorize: loops of kind "vectorized" become vector expressions; one that cannot be right as lanes becomes a serial loop.
+
+    for i in vectorized(16): C[i] = A[i] * 2.0   ->   for i_block in unrolled(2):
+                                                          C[ramp(i_block * 8, 1, 8)] = A[ramp(i_block * 8, 1, 8)] * broadcast(2.0, 8)
+
+Lanes are a power of two, at most what the target's vectors hold of the widest element in the body; what is left over is done in smaller powers of
+two. What comes out, which is what generators must know:
+
+* `Ramp` indices of loads and stores: contiguous (stride 1), strided (any stride, also reversed, also not constant); any other vector index is a
+  gather. Stores have only ramps. The buffers have one dimension.
+* What is the same for all lanes stays scalar, inside a `Broadcast` where a vector is needed. So a load of one element stays a scalar load.
+* A vector of bools is a condition. A `Choice` with one becomes `Select`; the loads in its arms get the condition as `predicate`, except where they
+  provably stay inside the buffer (what other lanes read is dropped). `IfThenElse` is left only with scalar conditions, its arms may be vectors.
+  An integer division in an arm gets 1 as divisor in the lanes that do not take it.
+* `If` with a condition that differs between lanes: the stores get a `predicate` (of scope "local" inside the buffer: a `Select` with the old value,
+  so that they can stay in registers), with `if` around for the case that no lane has anything to do. Conditions read from memory are let-bound first,
+  to a variable whose dtype is a vector of bools.
+* Casts between elements of different widths keep the lanes: int8x8 -> int32x8.
+* A buffer allocated in the body gets a copy for each lane: `T[i]` -> `T[i * lanes + lane]`.
+
+Serial instead, because lanes would be wrong or slower: an iteration that uses what another stores, stores to one element, inner loops with extents
+that differ between lanes, inner vectorised or parallel loops, stores of some lanes only to bytes or with strides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import gcd
+from typing import TYPE_CHECKING, ClassVar
+
+from ..affine import difference
+from ..bounds import constant_bounds, modulus
+from ..dtype import BOOL
+from ..expr import (
+    LE, LT, Broadcast, Buffer, Choice, Const, Expr, FloorDiv, FloorMod, IfThenElse, Load, Ramp, Var,
+    add, broadcast, const, floordiv, floormod, if_then_else, load, logical_and, logical_not, mul, ramp, select,
+)  # fmt: skip
+from ..stmt import Allocate, Bind, For, Func, If, Prefetch, Produce, Seq, Stmt, Store, seq
+from ..verify import CLOSED, FLAT, NO_VECTOR_LOOPS, PARTITIONED, TYPED
+from ..visit import Rewriter, loads_of, substitute, substitute_statement
+from .lanes import LaneAnalysis
+from .manager import Pass
+from .partition import conjuncts, copy_statement
+
+if TYPE_CHECKING:
+    from ..target import Target
+
+
+@dataclass(frozen=True)
+class Vectorize(Pass):
+    """Turn vectorised loops into vectors. Options: `max_unrolled`: a loop over more blocks of lanes than this is left rolled up."""
+
+    name: ClassVar[str] = "vectorize"
+    requires: ClassVar[tuple[str, ...]] = (TYPED, CLOSED, FLAT, PARTITIONED)
+    gives: ClassVar[tuple[str, ...]] = (NO_VECTOR_LOOPS,)
+
+    max_unrolled: int = 16
+
+    def run(self, func: Func, target: Target) -> Func:
+        return func.with_body(_Loops(target, self.max_unrolled).statement(func.body))
+
+
+@dataclass
+class _Loops:
+    """Finds the vectorised loops, inner ones first."""
+
+    target: Target
+    max_unrolled: int
+
+    def statement(self, s: Stmt) -> Stmt:
+        kind = s.__class__
+        if kind is For:
+            body = self.statement(s.body)  # type: ignore[attr-defined]
+            if s.kind != "vectorized":  # type: ignore[attr-defined]
+                return s.with_body(body)  # type: ignore[attr-defined, no-any-return]
+            inner_vectors = body is not s.body  # type: ignore[attr-defined]
+            serial = For(s.var, s.extent, "serial", body, s.thread, s.pragmas)  # type: ignore[attr-defined]
+            return serial if inner_vectors or serial.constant_extent is None else self._vectorized(serial)
+        if kind is Seq:
+            new = [self.statement(child) for child in s.body]  # type: ignore[attr-defined]
+            return s if all(a is b for a, b in zip(new, s.body, strict=True)) else seq(*new)  # type: ignore[attr-defined]
+        if kind is If:
+            then = self.statement(s.then)  # type: ignore[attr-defined]
+            otherwise = None if s.otherwise is None else self.statement(s.otherwise)  # type: ignore[attr-defined]
+            return s if then is s.then and otherwise is s.otherwise else If(s.condition, then, otherwise)  # type: ignore[attr-defined]
+        if kind is Allocate or kind is Produce or kind is Bind:
+            body = self.statement(s.body)  # type: ignore[attr-defined]
+            if body is s.body:  # type: ignore[attr-defined]
+                return s
+            if kind is Allocate:
+                return Allocate(s.buffer, body, s.place)  # type: ignore[attr-defined]
+            return Produce(s.name, body) if kind is Produce else Bind(s.var, s.value, body)  # type: ignore[attr-defined]
+        return s
+
+    def _vectorized(self, s: For) -> Stmt:
+        """The loop as blocks of lanes, from the widest down; as it is where lanes would be wrong."""
+        extent = s.constant_extent
+        assert extent is not None
+        analysis = LaneAnalysis(s)
+        if analysis.refusal is not None:
+            return s
+        widest = 1
+        while 2 * widest <= self.target.lanes(analysis.widest_bytes):
+            widest *= 2
+        pieces: list[Stmt] = []
+        start, lanes = 0, widest
+        while start < extent:
+            blocks = (extent - start) // lanes
+            if blocks:
+                loop = s if not pieces else self._again(s)
+                pieces.append(self._blocks(loop, analysis if loop is s else LaneAnalysis(loop), start, lanes, blocks))
+                start += blocks * lanes
+            lanes //= 2
+        return seq(*pieces)
+
+    @staticmethod
+    def _again(s: For) -> For:
+        """A copy of the loop with names of its own."""
+        copy = copy_statement(s)
+        assert isinstance(copy, For)
+        return copy
+
+    def _blocks(self, s: For, analysis: LaneAnalysis, start: int, lanes: int, blocks: int) -> Stmt:
+        """`blocks` times `lanes` iterations, from iteration `start` on."""
+        first: Expr = const(start, s.var.dtype)
+        block = None
+        if blocks > 1:
+            block = Var(f"{s.var.name}_block", s.var.dtype, (0, blocks - 1))
+            first = add(mul(block, const(lanes, block.dtype)), first)
+        if lanes == 1:
+            body = substitute_statement(s.body, {s.var: first})
+        else:
+            body = _Lanes(analysis, first, lanes).statement(s.body)
+        if block is None:
+            return body
+        kind = "unrolled" if blocks <= self.max_unrolled else "serial"
+        return For(block, const(blocks, block.dtype), kind, body, None, s.pragmas)
+
+
+class _Lanes(Rewriter):
+    """Rewrites the body of one loop for `lanes` iterations at once, the first of them `first`.
+
+    `mask` is the condition under which lanes run here, None where all do; `some`: whether then at least one does.
+    """
+
+    def __init__(self, analysis: LaneAnalysis, first: Expr, lanes: int):
+        super().__init__()
+        self.analysis, self.first, self.lanes = analysis, first, lanes
+        self.variables: dict[Var, Expr] = {analysis.lane: ramp(first, 1, lanes)}
+        self.buffers: dict[Buffer, Buffer] = {}
+        self.mask: Expr | None = None
+        self.some = True
+        self._memos: dict[tuple[Expr | None, bool], dict[Expr, Expr]] = {(None, True): self.memo}
+
+    # ---------------------------------------------------------------------------------------------------------------- masks
+
+    def _under(self, mask: Expr | None, some: bool) -> tuple[Expr | None, bool]:
+        """From here on lanes run under `mask`; gives what held before, to be put back."""
+        before = self.mask, self.some
+        self.mask, self.some = mask, some
+        self.memo = self._memos.setdefault((mask, some), {})
+        return before
+
+    def _joined(self, condition: Expr) -> Expr:
+        return condition if self.mask is None else logical_and(self.mask, condition)
+
+    def _vector(self, e: Expr) -> Expr:
+        return broadcast(e, self.lanes) if e.dtype.lanes == 1 else e
+
+    # ---------------------------------------------------------------------------------------------------------- expressions
+
+    def rewrite_Expr(self, node: Expr) -> Expr:
+        if not self.analysis.varies(node) and (self.mask is None or not self.analysis.hazard(node)):
+            return node
+        return self.rewrite_children(node)  # type: ignore[no-any-return]
+
+    def rewrite_Var(self, node: Var) -> Expr:
+        return self.variables.get(node, node)
+
+    def rewrite_Load(self, node: Load) -> Expr:
+        buffer, index = self._place(node.buffer, self.rewrite(node.indices[0]))
+        predicate = None if node.predicate is None else self.rewrite(node.predicate)
+        if self.mask is not None and not (index.dtype.lanes == 1 and self.some) and not _inside(buffer, index):
+            predicate = self.mask if predicate is None else logical_and(self.mask, predicate)
+            index = self._vector(index)
+        elif predicate is not None and predicate.dtype.lanes > 1:
+            index = self._vector(index)
+        return load(buffer, (index,), predicate)
+
+    def _place(self, buffer: Buffer, index: Expr) -> tuple[Buffer, Expr]:
+        """The buffer and index after each lane got its own copy of buffers allocated inside."""
+        own = self.buffers.get(buffer)
+        if own is None:
+            return buffer, index
+        return own, add(mul(index, const(self.lanes, index.dtype.element)), ramp(const(0, index.dtype.element), 1, self.lanes))
+
+    def rewrite_Choice(self, node: Choice) -> Expr:
+        analysis = self.analysis
+        if not analysis.varies(node) and (self.mask is None or not analysis.hazard(node)):
+            return node
+        condition = self.rewrite(node.condition)
+        if condition.dtype.lanes == 1 or node.__class__ is not IfThenElse:
+            make = if_then_else if node.__class__ is IfThenElse else select
+            then, otherwise = self.rewrite(node.then), self.rewrite(node.otherwise)
+            return make(condition, then, otherwise)
+        return select(condition, self._arm(node.then, condition), self._arm(node.otherwise, logical_not(condition)))
+
+    def _arm(self, arm: Expr, condition: Expr) -> Expr:
+        """What is evaluated in the lanes of `condition` only."""
+        if not self.analysis.hazard(arm):
+            return self.rewrite(arm)
+        before = self._under(self._joined(condition), False)
+        result = self.rewrite(arm)
+        self._under(*before)
+        return result
+
+    def rewrite_FloorDiv(self, node: FloorDiv) -> Expr:
+        return self._division(node)
+
+    def rewrite_FloorMod(self, node: FloorMod) -> Expr:
+        return self._division(node)
+
+    def _division(self, node: FloorDiv | FloorMod) -> Expr:
+        if not self.analysis.varies(node) and (self.mask is None or not self.analysis.hazard(node)):
+            return node
+        a, b = self.rewrite(node.a), self.rewrite(node.b)
+        if self.mask is not None and node.b.__class__ is not Const and not _never_zero(b):
+            b = select(self.mask, self._vector(b), broadcast(const(1, b.dtype.element), self.lanes))
+        return lane_division(node.make, a, b)
+
+    # ----------------------------------------------------------------------------------------------------------- statements
+
+    def statement(self, s: Stmt) -> Stmt:
+        """`s` for all lanes."""
+        return self.rewrite_statement(s)
+
+    def rewrite_Store(self, node: Store) -> Stmt:
+        buffer, index = self._place(node.buffer, self.rewrite(node.indices[0]))
+        value = self._vector(self.rewrite(node.value))
+        predicate = self.mask
+        if node.predicate is not None:
+            predicate = self._vector(self._joined(self.rewrite(node.predicate)))
+        if predicate is not None and (buffer.scope == "local" or buffer is not node.buffer) and _inside(buffer, index):
+            return Store(buffer, (index,), select(predicate, value, load(buffer, (index,))))
+        return Store(buffer, (index,), value, predicate)
+
+    def rewrite_For(self, node: For) -> Stmt:
+        return For(node.var, self.rewrite(node.extent), node.kind, self.rewrite_statement(node.body), node.thread, node.pragmas)
+
+    def rewrite_Allocate(self, node: Allocate) -> Stmt:
+        old = node.buffer
+        size = old.constant_size
+        assert size is not None
+        new = self.buffers[old] = Buffer(old.name, (size * self.lanes,), old.dtype, old.scope)
+        return Allocate(new, self.rewrite_statement(node.body), node.place)
+
+    def rewrite_Bind(self, node: Bind) -> Stmt:
+        value = self.rewrite(node.value)
+        if value.dtype.lanes == 1:
+            var = node.var
+        else:
+            var = Var(node.var.name, value.dtype)
+            self.variables[node.var] = var
+        return Bind(var, value, self.rewrite_statement(node.body))
+
+    def rewrite_Prefetch(self, node: Prefetch) -> Stmt:
+        return Prefetch(node.buffer, tuple(substitute(i, {self.analysis.lane: self.first}) for i in node.indices))
+
+    def rewrite_If(self, node: If) -> Stmt:
+        if not self.analysis.varies(node.condition):
+            condition = self.rewrite(node.condition)
+            otherwise = None if node.otherwise is None else self.rewrite_statement(node.otherwise)
+            return If(condition, self.rewrite_statement(node.then), otherwise)
+        condition = self._vector(self.rewrite(node.condition))
+        named = None
+        if loads_of(node.condition):  # a store inside may change what it reads
+            named = Var("taken", BOOL.vector(self.lanes))
+            condition, value = named, condition
+        any_lane = None
+        if self.mask is None and node.otherwise is None:
+            any_lane = self._any_lane(conjuncts(node.condition))
+        before = self._under(self._joined(condition), any_lane is not None)
+        then = self.rewrite_statement(node.then)
+        self._under(*before)
+        otherwise = None
+        if node.otherwise is not None:
+            before = self._under(self._joined(logical_not(condition)), False)
+            otherwise = self.rewrite_statement(node.otherwise)
+            self._under(*before)
+        result = seq(then, otherwise)
+        if any_lane is not None and any_lane.__class__ is not Const:
+            result = If(any_lane, result)
+        return result if named is None else Bind(named, value, result)
+
+    def _any_lane(self, conditions: Sequence[Expr]) -> Expr | None:
+        """The scalar condition that some lane satisfies all `conditions`: that the lane does for which each is easiest; None where that is not one lane."""
+        easiest: set[bool] = set()  # whether it is the first lane
+        for condition in conditions:
+            if not self.analysis.varies(condition):
+                if self.analysis.hazard(condition):
+                    return None
+                continue
+            if condition.__class__ not in (LT, LE) or not (condition.a.exact and condition.b.exact):  # type: ignore[attr-defined]
+                return None
+            terms, _ = difference(condition.b, condition.a)  # type: ignore[attr-defined]
+            step = terms.pop(self.analysis.lane, 0)
+            if any(self.analysis.varies(atom) for atom in terms):
+                return None
+            easiest.add(step < 0)
+        if len(easiest) != 1:
+            return None
+        lane = self.first if easiest.pop() else add(self.first, const(self.lanes - 1, self.first.dtype))
+        result: Expr = const(True, BOOL)
+        for condition in conditions:
+            result = logical_and(result, substitute(condition, {self.analysis.lane: lane}))
+        return result
+
+
+def lane_division(make: object, a: Expr, b: Expr) -> Expr:
+    """`a // b` or `a % b` of vectors, as a Ramp or Broadcast where the lanes of a ramp all have one quotient, or quotients in a row."""
+    is_quotient = make is floordiv
+    by = b.value if b.__class__ is Broadcast else b  # type: ignore[attr-defined]
+    if a.__class__ is Ramp and a.exact and a.stride.__class__ is Const and by.__class__ is Const and by.value > 0:  # type: ignore[attr-defined]
+        lanes, step, divisor = a.dtype.lanes, a.stride.value, by.value  # type: ignore[attr-defined]
+        if step % divisor == 0:
+            if is_quotient:
+                return ramp(floordiv(a.base, by), step // divisor, lanes)  # type: ignore[attr-defined]
+            return broadcast(floormod(a.base, by), lanes)  # type: ignore[attr-defined]
+        known, residue = modulus(a.base)  # type: ignore[attr-defined]
+        apart = gcd(known, divisor)
+        ends = residue % apart, residue % apart + step * (lanes - 1)
+        if 0 <= min(ends) and max(ends) < apart:
+            return broadcast(floordiv(a.base, by), lanes) if is_quotient else ramp(floormod(a.base, by), step, lanes)  # type: ignore[attr-defined]
+    return floordiv(a, b) if is_quotient else floormod(a, b)
+
+
+def _never_zero(e: Expr) -> bool:
+    low, high = constant_bounds(e)
+    return (low is not None and low > 0) or (high is not None and high < 0)
+
+
+def _inside(buffer: Buffer, index: Expr) -> bool:
+    """Whether `index` is provably inside the buffer, in every lane."""
+    size = buffer.constant_size
+    if size is None or not index.exact:
+        return False
+    low, high = constant_bounds(index)
+    return low is not None and low >= 0 and high is not None and high < size
