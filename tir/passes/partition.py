@@ -16,7 +16,7 @@ Not for guards that no vectorised or unrolled body stands under, and not for con
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
@@ -24,8 +24,25 @@ from ..affine import Terms, build, difference
 from ..bounds import constant_bounds
 from ..dtype import BOOL, INT32, INT64, DType
 from ..expr import (
-    LE, LT, And, Buffer, Call, Const, Expr, IfThenElse, Load, Select, Var,
-    add, const, floordiv, le, logical_and, maximum, minimum, sub,
+    LE,
+    LT,
+    And,
+    Buffer,
+    Call,
+    Const,
+    Expr,
+    IfThenElse,
+    Load,
+    Select,
+    Var,
+    add,
+    const,
+    floordiv,
+    le,
+    logical_and,
+    maximum,
+    minimum,
+    sub,
 )  # fmt: skip
 from ..stmt import Allocate, Bind, For, Func, If, Produce, Seq, Stmt, Store, seq
 from ..verify import CLOSED, FLAT, PARTITIONED, TYPED
@@ -51,7 +68,7 @@ class Partition(Pass):
     def run(self, func: Func, target: Target) -> Func:
         finder = _Finder()
         finder.statement(func.body, False)
-        if not finder.guards_at:
+        if not any(guard.wanted for guards in finder.guards_at.values() for guard in guards):
             return func
         splitter = _Splitter(finder.guards_at, self.max_copies)
         return func.with_body(splitter.statement(func.body)[0])
@@ -75,6 +92,7 @@ class Guard:
     least_inner: int
     most_inner: int
     dtype: DType
+    wanted: bool = True  # False: it only goes with others that are
 
     def crossing(self, inner: int, kind: DType) -> Expr:
         """With `inner` for the inner terms: the first value of `v` where the guard holds (step > 0), or from which on it does not (step < 0)."""
@@ -111,9 +129,9 @@ class _Finder:
             for child in s.body:  # type: ignore[attr-defined]
                 self.statement(child, in_fast)
         elif kind is If:
-            if in_fast or has_fast_loop(s, self._has_fast):
-                for condition in conjuncts(s.condition):  # type: ignore[attr-defined]
-                    self._consider(condition, True)
+            wanted = in_fast or has_fast_loop(s, self._has_fast)
+            for condition in conjuncts(s.condition):  # type: ignore[attr-defined]
+                self._consider(condition, True, wanted)
             self.statement(s.then, in_fast)  # type: ignore[attr-defined]
             if s.otherwise is not None:  # type: ignore[attr-defined]
                 self.statement(s.otherwise, in_fast)  # type: ignore[attr-defined]
@@ -137,11 +155,11 @@ class _Finder:
             for condition in conjuncts(e.condition):  # type: ignore[attr-defined]
                 if condition not in self._seen:
                     self._seen.add(condition)
-                    self._consider(condition, False)
+                    self._consider(condition, False, True)
         for child in e.children:
             self._choices(child)
 
-    def _consider(self, condition: Expr, from_if: bool) -> None:
+    def _consider(self, condition: Expr, from_if: bool, wanted: bool) -> None:
         if condition.__class__ is LT:
             terms, constant = difference(condition.b, condition.a)  # type: ignore[attr-defined]
             constant -= 1
@@ -182,10 +200,11 @@ class _Finder:
             candidate = self._at(depth, condition, terms, constant, depth_of)
             guard = None if candidate is None else (depth, candidate[0])
         if guard is not None:
+            guard[1].wanted = wanted
             self.guards_at.setdefault(self._loops[guard[0]].var, []).append(guard[1])
 
     def _at(
-        self, depth: int, condition: Expr, terms: Terms, constant: int, depth_of: dict[Expr, int], 
+        self, depth: int, condition: Expr, terms: Terms, constant: int, depth_of: dict[Expr, int],
     ) -> tuple[Guard, bool] | None:
         """The guard to split at the loop of this depth, and whether few of its iterations are borders."""
         loop = self._loops[depth]
@@ -303,6 +322,8 @@ class _Splitter:
 
     def _loop(self, s: For) -> tuple[Stmt, int]:
         guards = self.guards_at.get(s.var, [])
+        if not any(guard.wanted for guard in guards):
+            guards = []
         around = len(self.pending)
         self.pending.extend(guards)
         body, copies = self.statement(s.body)
@@ -336,27 +357,19 @@ class _Splitter:
             return None
         kind = s.var.dtype if all(g.dtype is INT32 for g in guards) else INT64
         zero, lows, highs = const(0, kind), [g for g in guards if g.step > 0], [g for g in guards if g.step < 0]
-        first: Expr = zero
-        last: Expr = s.extent
-        for bound in dict.fromkeys(g.crossing(g.least_inner, kind) for g in lows):
-            first = _larger(first, bound)
-        for bound in dict.fromkeys(g.crossing(g.least_inner, kind) for g in highs):
-            last = _smaller(last, bound)
+        from_here = dict.fromkeys(g.crossing(g.least_inner, kind) for g in lows)  # all lanes do from here
+        up_to = dict.fromkeys(g.crossing(g.least_inner, kind) for g in highs)
         lets: list[tuple[Var, Expr]] = []
-        first = _named(_smaller(first, s.extent), f"{s.var.name}_first", lets)
-        last = _named(_larger(last, first), f"{s.var.name}_last", lets)
-        # Before `start` and from `end` on no lane has anything to do, where nothing stands outside the guards.
+        first = _named(_smaller(_fold(_larger, zero, from_here), s.extent), f"{s.var.name}_first", lets)
+        last = _named(_larger(_fold(_smaller, s.extent, up_to), first), f"{s.var.name}_last", lets)
+        # Before `start` and from `end` on no lane does, and nothing else stands in the body.
         start, end = zero, s.extent
         if lows and _is_empty(_Settle(lows, False, {}).rewrite_statement(s.body)):
-            start = first
-            for bound in dict.fromkeys(g.crossing(g.most_inner, kind) for g in lows):
-                start = _smaller(start, bound)
-            start = _larger(start, zero)
+            some = dict.fromkeys(g.crossing(g.most_inner, kind) for g in lows)
+            start = first if some == from_here else _larger(zero, _fold(_smaller, first, some))
         if highs and _is_empty(_Settle(highs, False, {}).rewrite_statement(s.body)):
-            end = last
-            for bound in dict.fromkeys(g.crossing(g.most_inner, kind) for g in highs):
-                end = _larger(end, bound)
-            end = _smaller(end, s.extent)
+            some = dict.fromkeys(g.crossing(g.most_inner, kind) for g in highs)
+            end = last if some == up_to else _smaller(_fold(_larger, last, some), s.extent)
         starts, sizes = (start, first, last), (sub(first, start), sub(last, first), sub(end, last))
         if _is_zero(sizes[1]) or (s.kind in FAST_KINDS and not all(e.__class__ is Const for e in sizes)):
             return None
@@ -364,11 +377,12 @@ class _Splitter:
         for i, (begin, size) in enumerate(zip(starts, sizes, strict=True)):
             if _is_zero(size):
                 continue
+            once = size.__class__ is Const and size.value == 1  # type: ignore[attr-defined]
             bounds = _piece_bounds(size, s.var)
             var = s.var if _is_zero(begin) and bounds == s.var.bounds else Var(s.var.name, s.var.dtype, bounds)
-            variables: dict[Var, Expr] = {} if var is s.var else {s.var: add(var, begin)}
+            variables: dict[Var, Expr] = {s.var: begin} if once else {} if var is s.var else {s.var: add(var, begin)}
             inner = _Settle(guards, True, variables).rewrite_statement(body) if i == 1 else self._copy(s.body, variables)
-            pieces.append(For(var, size, s.kind, inner, s.thread, s.pragmas))
+            pieces.append(inner if once else For(var, size, s.kind, inner, s.thread, s.pragmas))
             if len(pieces) + copies - 1 > self.max_copies:
                 return None
         result = seq(*pieces)
@@ -481,6 +495,12 @@ def _never_more(a: Expr, b: Expr) -> bool:
     terms, constant = difference(b, a)
     low = constant_bounds(build(terms, constant, INT64))[0]
     return low is not None and low >= 0
+
+
+def _fold(choose: Callable[[Expr, Expr], Expr], start: Expr, others: Iterable[Expr]) -> Expr:
+    for other in others:
+        start = choose(start, other)
+    return start
 
 
 def _smaller(a: Expr, b: Expr) -> Expr:

@@ -29,16 +29,42 @@ from dataclasses import dataclass
 from math import gcd
 from typing import TYPE_CHECKING, ClassVar
 
-from ..affine import difference
+from ..affine import build, difference
 from ..bounds import constant_bounds, modulus
 from ..dtype import BOOL
 from ..expr import (
-    LE, LT, Broadcast, Buffer, Choice, Const, Expr, FloorDiv, FloorMod, IfThenElse, Load, Ramp, Var,
-    add, broadcast, const, floordiv, floormod, if_then_else, load, logical_and, logical_not, mul, ramp, select,
+    LE,
+    LT,
+    Broadcast,
+    Buffer,
+    Choice,
+    Comparison,
+    Const,
+    Expr,
+    FloorDiv,
+    FloorMod,
+    IfThenElse,
+    Load,
+    Ramp,
+    Var,
+    add,
+    broadcast,
+    const,
+    floordiv,
+    floormod,
+    if_then_else,
+    load,
+    logical_and,
+    logical_not,
+    maximum,
+    minimum,
+    mul,
+    ramp,
+    select,
 )  # fmt: skip
 from ..stmt import Allocate, Bind, For, Func, If, Prefetch, Produce, Seq, Stmt, Store, seq
 from ..verify import CLOSED, FLAT, NO_VECTOR_LOOPS, PARTITIONED, TYPED
-from ..visit import Rewriter, loads_of, substitute, substitute_statement
+from ..visit import Rewriter, loads_of, substitute, substitute_statement, variables_of
 from .lanes import LaneAnalysis
 from .manager import Pass
 from .partition import conjuncts, copy_statement
@@ -99,7 +125,13 @@ class _Loops:
         assert extent is not None
         analysis = LaneAnalysis(s)
         if analysis.refusal is not None:
-            return s
+            shorter = trimmed(s)
+            if shorter is s or shorter.constant_extent is None:
+                return shorter
+            s, analysis = shorter, LaneAnalysis(shorter)
+            if analysis.refusal is not None:
+                return s
+            extent = shorter.constant_extent
         widest = 1
         while 2 * widest <= self.target.lanes(analysis.widest_bytes):
             widest *= 2
@@ -199,12 +231,37 @@ class _Lanes(Rewriter):
         analysis = self.analysis
         if not analysis.varies(node) and (self.mask is None or not analysis.hazard(node)):
             return node
-        condition = self.rewrite(node.condition)
-        if condition.dtype.lanes == 1 or node.__class__ is not IfThenElse:
-            make = if_then_else if node.__class__ is IfThenElse else select
-            then, otherwise = self.rewrite(node.then), self.rewrite(node.otherwise)
-            return make(condition, then, otherwise)
+        if node.__class__ is not IfThenElse:
+            return select(self.rewrite(node.condition), self.rewrite(node.then), self.rewrite(node.otherwise))
+        same, differing = self._split(node.condition)
+        result = self.rewrite(node.then) if differing is None else self._per_lane(node, differing)
+        return result if same is None else if_then_else(same, result, self.rewrite(node.otherwise))
+
+    def _per_lane(self, node: Choice, differing: Expr) -> Expr:
+        condition = self._vector(self.rewrite(differing))
+        decided = _decided(condition)
+        if decided is not None:
+            return self.rewrite(node.then if decided else node.otherwise)
         return select(condition, self._arm(node.then, condition), self._arm(node.otherwise, logical_not(condition)))
+
+    def _split(self, condition: Expr) -> tuple[Expr | None, Expr | None]:
+        """What is the same for all lanes in a condition, rewritten, and what differs, as it is."""
+        same: Expr | None = None
+        differing: Expr | None = None
+        for part in conjuncts(condition):
+            if self.analysis.varies(part) or (self.mask is not None and self.analysis.hazard(part)):
+                differing = part if differing is None else logical_and(differing, part)
+            else:
+                same = part if same is None else logical_and(same, part)
+        return same, differing
+
+    def rewrite_Comparison(self, node: Comparison) -> Expr:
+        changed = self.rewrite_Expr(node)
+        if changed is not node and changed.dtype.lanes > 1:
+            low, high = constant_bounds(changed)
+            if low == high and low is not None:
+                return const(bool(low), changed.dtype)
+        return changed
 
     def _arm(self, arm: Expr, condition: Expr) -> Expr:
         """What is evaluated in the lanes of `condition` only."""
@@ -268,18 +325,27 @@ class _Lanes(Rewriter):
         return Prefetch(node.buffer, tuple(substitute(i, {self.analysis.lane: self.first}) for i in node.indices))
 
     def rewrite_If(self, node: If) -> Stmt:
-        if not self.analysis.varies(node.condition):
-            condition = self.rewrite(node.condition)
-            otherwise = None if node.otherwise is None else self.rewrite_statement(node.otherwise)
-            return If(condition, self.rewrite_statement(node.then), otherwise)
-        condition = self._vector(self.rewrite(node.condition))
+        if node.otherwise is not None and self.analysis.varies(node.condition):
+            same, differing = None, node.condition
+        else:
+            same, differing = self._split(node.condition)
+        if differing is None:
+            assert same is not None
+            return If(same, self.rewrite_statement(node.then), None if node.otherwise is None else self.rewrite_statement(node.otherwise))
+        result = self._if_per_lane(node, differing)
+        return result if same is None else If(same, result)
+
+    def _if_per_lane(self, node: If, differing: Expr) -> Stmt:
+        condition = self._vector(self.rewrite(differing))
+        decided = _decided(condition)
+        if decided is not None:
+            chosen = node.then if decided else node.otherwise
+            return Seq(()) if chosen is None else self.rewrite_statement(chosen)
         named = None
-        if loads_of(node.condition):  # a store inside may change what it reads
+        if loads_of(differing):  # a store inside may change what it reads
             named = Var("taken", BOOL.vector(self.lanes))
             condition, value = named, condition
-        any_lane = None
-        if self.mask is None and node.otherwise is None:
-            any_lane = self._any_lane(conjuncts(node.condition))
+        any_lane = self._any_lane(conjuncts(differing)) if self.mask is None and node.otherwise is None else None
         before = self._under(self._joined(condition), any_lane is not None)
         then = self.rewrite_statement(node.then)
         self._under(*before)
@@ -289,18 +355,17 @@ class _Lanes(Rewriter):
             otherwise = self.rewrite_statement(node.otherwise)
             self._under(*before)
         result = seq(then, otherwise)
-        if any_lane is not None and any_lane.__class__ is not Const:
-            result = If(any_lane, result)
+        if any_lane is not None:
+            low, high = constant_bounds(any_lane)
+            if low == high:
+                return result if low else Seq(())
+            return If(any_lane, result)
         return result if named is None else Bind(named, value, result)
 
     def _any_lane(self, conditions: Sequence[Expr]) -> Expr | None:
         """The scalar condition that some lane satisfies all `conditions`: that the lane does for which each is easiest; None where that is not one lane."""
         easiest: set[bool] = set()  # whether it is the first lane
         for condition in conditions:
-            if not self.analysis.varies(condition):
-                if self.analysis.hazard(condition):
-                    return None
-                continue
             if condition.__class__ not in (LT, LE) or not (condition.a.exact and condition.b.exact):  # type: ignore[attr-defined]
                 return None
             terms, _ = difference(condition.b, condition.a)  # type: ignore[attr-defined]
@@ -317,6 +382,27 @@ class _Lanes(Rewriter):
         return result
 
 
+def trimmed(s: For) -> For:
+    """A serial loop whose body is an `If` that holds up to some iteration: that many iterations, without the test for it."""
+    if s.body.__class__ is not If or s.body.otherwise is not None:  # type: ignore[attr-defined]
+        return s
+    extent, left = s.extent, const(True, BOOL)
+    for condition in conjuncts(s.body.condition):  # type: ignore[attr-defined]
+        if condition.__class__ in (LT, LE) and condition.a.exact and condition.b.exact:  # type: ignore[attr-defined]
+            terms, constant = difference(condition.b, condition.a)  # type: ignore[attr-defined]
+            step = terms.pop(s.var, 0)
+            if step < 0 and not any(s.var in variables_of(atom) or loads_of(atom) for atom in terms):
+                constant -= condition.__class__ is LT
+                last = floordiv(build(terms, constant, s.var.dtype), const(-step, s.var.dtype))
+                extent = minimum(extent, add(last, const(1, last.dtype)))
+                continue
+        left = logical_and(left, condition)
+    if extent is s.extent:
+        return s
+    body = s.body.then if left.__class__ is Const else If(left, s.body.then)  # type: ignore[attr-defined]
+    return For(s.var, maximum(extent, const(0, extent.dtype)), s.kind, body, s.thread, s.pragmas)
+
+
 def lane_division(make: object, a: Expr, b: Expr) -> Expr:
     """`a // b` or `a % b` of vectors, as a Ramp or Broadcast where the lanes of a ramp all have one quotient, or quotients in a row."""
     is_quotient = make is floordiv
@@ -330,9 +416,15 @@ def lane_division(make: object, a: Expr, b: Expr) -> Expr:
         known, residue = modulus(a.base)  # type: ignore[attr-defined]
         apart = gcd(known, divisor)
         ends = residue % apart, residue % apart + step * (lanes - 1)
-        if 0 <= min(ends) and max(ends) < apart:
+        if min(ends) >= 0 and max(ends) < apart:
             return broadcast(floordiv(a.base, by), lanes) if is_quotient else ramp(floormod(a.base, by), step, lanes)  # type: ignore[attr-defined]
     return floordiv(a, b) if is_quotient else floormod(a, b)
+
+
+def _decided(condition: Expr) -> bool | None:
+    """Whether a vector of bools is all true or all false, where that is known."""
+    scalar = condition.value if condition.__class__ is Broadcast else condition  # type: ignore[attr-defined]
+    return bool(scalar.value) if scalar.__class__ is Const else None  # type: ignore[attr-defined]
 
 
 def _never_zero(e: Expr) -> bool:
