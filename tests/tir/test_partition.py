@@ -4,14 +4,17 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+
 from tilewright.tir.expr import Buffer, Const, Var, as_expr, const, if_then_else, load, logical_and
 from tilewright.tir.interp import interpret
 from tilewright.tir.passes.partition import Partition
 from tilewright.tir.stmt import Allocate, For, Func, If, Produce, Seq, nested, seq, store
 from tilewright.tir.target import Target
+from tilewright.tir.verify import FACTS
 from tilewright.tir.visit import walk
 
 TARGET = Target("c", vector_bytes=32)
+KEPT = ("typed", "closed", "in_bounds", "race_free", "flat")
 
 
 def loop(name, extent, kind="serial"):
@@ -34,6 +37,8 @@ def lines(func):
 
 def agree(func, new, **sizes):
     """Both functions give the same on random inputs, also where they leave memory alone."""
+    for fact in FACTS.values():
+        assert fact.check is None or fact.name not in KEPT or not fact.check(new), fact.name
     rng = np.random.default_rng(5)
     extents = [b.constant_size or sizes_of(b, sizes) for b in func.params]
     inputs = [rng.integers(-50, 50, n).astype(str(b.dtype)) for b, n in zip(func.params, extents, strict=True)]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from tilewright.tir.dtype import dtype
 from tilewright.tir.expr import Buffer, Const, Load, Ramp, Var, as_expr, call, cast, const, if_then_else, load, logical_and, maximum, select
 from tilewright.tir.interp import interpret
@@ -11,9 +12,11 @@ from tilewright.tir.passes.partition import Partition
 from tilewright.tir.passes.vectorize import Vectorize
 from tilewright.tir.stmt import Allocate, Bind, For, Func, If, Prefetch, Seq, Store, nested, seq, store
 from tilewright.tir.target import Target
+from tilewright.tir.verify import FACTS
 from tilewright.tir.visit import walk
 
 TARGET = Target("c", vector_bytes=32)
+KEPT = ("typed", "closed", "in_bounds", "race_free", "flat")
 
 
 def loop(name, extent, kind="serial"):
@@ -36,6 +39,8 @@ def lines(func):
 
 def agree(func, new, low=-50, high=50, **sizes):
     """Both functions give the same on random inputs, also where they leave memory alone."""
+    for fact in FACTS.values():
+        assert fact.check is None or fact.name not in KEPT or not fact.check(new), fact.name
     rng = np.random.default_rng(7)
     extents = [b.constant_size or sizes[str(b.shape[0])] for b in func.params]
     inputs = [rng.integers(low, high, n).astype(str(b.dtype)) for b, n in zip(func.params, extents, strict=True)]

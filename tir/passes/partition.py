@@ -204,7 +204,12 @@ class _Finder:
             self.guards_at.setdefault(self._loops[guard[0]].var, []).append(guard[1])
 
     def _at(
-        self, depth: int, condition: Expr, terms: Terms, constant: int, depth_of: dict[Expr, int],
+        self,
+        depth: int,
+        condition: Expr,
+        terms: Terms,
+        constant: int,
+        depth_of: dict[Expr, int],
     ) -> tuple[Guard, bool] | None:
         """The guard to split at the loop of this depth, and whether few of its iterations are borders."""
         loop = self._loops[depth]

@@ -6,10 +6,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ..errors import TargetError
-from ..verify import CLOSED, FLAT, IN_BOUNDS, PLACED, RACE_FREE, TYPED
+from ..verify import CLOSED, FLAT, IN_BOUNDS, NO_VECTOR_LOOPS, PARTITIONED, PLACED, RACE_FREE, TYPED
 from .flatten import Flatten
 from .manager import Pipeline
+from .partition import Partition
 from .storage import Storage
+from .vectorize import Vectorize
 
 if TYPE_CHECKING:
     from ..target import Target
@@ -31,7 +33,9 @@ def _pipeline(kind: str) -> Pipeline:
         start=START,
         passes=(
             Flatten(),  # one index per access: what all later passes reason about
+            Partition(),  # on loops and plain guards; vectors would hide both
+            Vectorize(),  # before storage: a buffer inside a vectorised loop gets a copy for each lane
             Storage(),  # after what may add or split buffers; before unrolling, which wants to know what is on the stack
         ),
-        end=(TYPED, CLOSED, IN_BOUNDS, RACE_FREE, FLAT, PLACED),
+        end=(TYPED, CLOSED, IN_BOUNDS, RACE_FREE, FLAT, PARTITIONED, NO_VECTOR_LOOPS, PLACED),
     )

@@ -325,10 +325,8 @@ class _Lanes(Rewriter):
         return Prefetch(node.buffer, tuple(substitute(i, {self.analysis.lane: self.first}) for i in node.indices))
 
     def rewrite_If(self, node: If) -> Stmt:
-        if node.otherwise is not None and self.analysis.varies(node.condition):
-            same, differing = None, node.condition
-        else:
-            same, differing = self._split(node.condition)
+        whole = node.otherwise is not None and self.analysis.varies(node.condition)
+        same, differing = (None, node.condition) if whole else self._split(node.condition)
         if differing is None:
             assert same is not None
             return If(same, self.rewrite_statement(node.then), None if node.otherwise is None else self.rewrite_statement(node.otherwise))
