@@ -7,7 +7,7 @@ of operands.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import gcd
 from typing import Any, TypeAlias
 
@@ -52,6 +52,21 @@ def constant_bounds(e: Expr) -> Bounds:
     if found is None:
         found = e._bounds = BOUNDS_RULES[e.__class__](e, constant_bounds)
     return found  # type: ignore[no-any-return]
+
+
+def sum_bounds(terms: Mapping[Expr, int], constant: int, bounds: BoundsOf) -> Bounds:
+    """Bounds of a sum, term by term."""
+    low: int | None = constant
+    high: int | None = constant
+    for atom, factor in terms.items():
+        a, b = bounds(atom)
+        if factor < 0:
+            a, b = b, a
+        low = None if low is None or a is None else low + a * factor
+        high = None if high is None or b is None else high + b * factor
+        if low is None and high is None:
+            break
+    return low, high
 
 
 def fit(e: Expr, low: int | None, high: int | None) -> Bounds:

@@ -1,7 +1,7 @@
 """The Analyzer: simplifies expressions and proves conditions, given what it was told about variables.
 
-Sums of exact integers are kept as terms (affine.py), so like terms meet wherever they stand; everything else is rewritten by the tables of
-rules.py. Proofs are linear reasoning over the same terms.
+Sums of exact integers are kept as terms (affine.py), so like terms meet wherever they stand; their quotients, remainders and comparisons
+are read in mixed radix (digits.py); everything else is rewritten by the tables of rules.py. Proofs are linear reasoning (proofs.py).
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from contextlib import contextmanager
 from math import gcd
 from typing import Any
 
-from .affine import Terms, add_term, affine, build, collect, difference, split_multiples
-from .bounds import BOUNDS_RULES, UNKNOWN, Bounds, constant_bounds, modulus
-from .dtype import DType
+from .affine import Terms, add_term, affine, build, collect, difference
+from .bounds import BOUNDS_RULES, UNKNOWN, Bounds, constant_bounds
+from .digits import join_digits, less_than, quotient, remainder
+from .dtype import BOOL, DType
+from .errors import InternalError
 from .expr import (
     EQ,
     LE,
@@ -21,67 +23,95 @@ from .expr import (
     NE,
     Add,
     And,
+    Broadcast,
+    Call,
     Cast,
     Const,
+    Div,
     Expr,
     FloorDiv,
     FloorMod,
     IfThenElse,
+    Load,
     Max,
     Min,
     Mul,
+    Not,
+    Or,
+    Ramp,
     Select,
     Sub,
     Var,
     as_expr,
+    cast,
     const,
-    floordiv,
-    floormod,
+    load,
     logical_not,
+    mul,
 )
+from .matching import ANY_RULES, EXACT_RULES
+from .node import COUNTERS
+from .proofs import Proofs
+
+_REWRITES = 200  # how often in a row a node may be replaced by another: more is a cycle of rules
+
+# what a constraint may change the form of; an expression without these is simplified once, not again under each constraint
+_SENSITIVE = frozenset({EQ, NE, LT, LE, Min, Max, FloorDiv, FloorMod, And, Or, Not, Select, IfThenElse})
 
 
 class Analyzer:
     """Simplifies and proves. What it learns lives in it alone.
 
-    >>> ana = Analyzer(); i = Var("i"); ana.bind(i, (0, 8)); str(ana.simplify((i * 16 + 3) // 16))
+    >>> ana = Analyzer(); i, j = Var("i"), Var("j"); ana.bind(j, (0, 16)); str(ana.simplify((i * 16 + j) // 16))
     'i'
     """
 
     def __init__(self) -> None:
-        self._memo: dict[Expr, Expr] = {}
+        self._lasting_memo: dict[Expr, Expr] = {}  # what no constraint can change
+        self._memo = self._lasting_memo
         self._bounds_memo: dict[Expr, Bounds] = {}
+        self._sensitive: dict[Expr, bool] = {}
         self._ranges: dict[Expr, Bounds] = {}  # of variables and other atoms, as told
-        self._facts: tuple[tuple[Terms, int], ...] = ()  # sums known not to be negative
+        self._values: dict[Expr, Expr] = {}  # of variables
         self._truths: dict[Expr, bool] = {}
+        self._proofs = Proofs(self.bounds)
+        self._chain = 0
 
     # ------------------------------------------------------------------------------------------------------- what is told
 
     def bind(self, var: Var, domain: tuple[int | Expr, int | Expr]) -> None:
         """From now on `var` lies in the half-open range `domain`, of integers or expressions."""
         low, stop = as_expr(domain[0]), as_expr(domain[1])
-        low_bound, stop_bound = self.bounds(low)[0], self.bounds(stop)[1]
-        self._narrow(var, low_bound, None if stop_bound is None else stop_bound - 1)
-        facts = []
-        if low.__class__ is not Const:
-            facts.append(difference(var, low))
-        if stop.__class__ is not Const:
-            terms, constant = difference(stop, var)
-            facts.append((terms, constant - 1))
-        self._facts = (*self._facts, *facts)
+        least, most = self.bounds(low)[0], self.bounds(stop)[1]
+        self._narrow(var, least, None if most is None else most - 1)
+        for smaller, larger, apart in ((low, var, 0), (var, stop, 1)):
+            if smaller.__class__ is not Const and larger.__class__ is not Const and smaller.exact and larger.exact:
+                terms, constant = difference(larger, smaller)
+                self._proofs.facts = (*self._proofs.facts, (terms, constant - apart))
+        self._forget()
+
+    def define(self, var: Var, value: Expr) -> None:
+        """From now on `var` is `value`, which takes its place in everything simplified."""
+        self._values[var] = value
         self._forget()
 
     @contextmanager
     def constraint(self, condition: Expr) -> Iterator[None]:
         """Inside the `with` block, `condition` is known to be true."""
-        saved = self._memo, self._bounds_memo, self._ranges, self._facts, self._truths
+        with self.scope():
+            self._learn(self.simplify(condition))
+            self._forget()
+            yield
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """What is told inside the `with` block is forgotten at its end (`define` excepted)."""
+        saved = self._memo, self._bounds_memo, self._ranges, self._truths, self._proofs.facts
         self._memo, self._bounds_memo, self._ranges, self._truths = {}, {}, dict(self._ranges), dict(self._truths)
-        self._learn(condition)
-        self._forget()
         try:
             yield
         finally:
-            self._memo, self._bounds_memo, self._ranges, self._facts, self._truths = saved
+            self._memo, self._bounds_memo, self._ranges, self._truths, self._proofs.facts = saved
 
     def _forget(self) -> None:
         self._memo.clear()
@@ -95,16 +125,20 @@ class Analyzer:
             high = known_high
         self._ranges[atom] = low, high
 
-    def _learn(self, condition: Expr) -> None:
+    def _learn(self, condition: Any) -> None:
         cls = condition.__class__
         if cls is And:
-            self._learn(condition.a)  # type: ignore[attr-defined]
-            self._learn(condition.b)  # type: ignore[attr-defined]
+            self._learn(condition.a)
+            self._learn(condition.b)
             return
         self._truths[condition] = True
-        self._truths[logical_not(condition)] = False
-        if cls in (LT, LE, EQ) and condition.a.exact and condition.b.exact and condition.dtype.lanes == 1:  # type: ignore[attr-defined]
-            terms, constant = difference(condition.b, condition.a)  # type: ignore[attr-defined]
+        opposite: Any = logical_not(condition)
+        self._truths[opposite] = False
+        if cls is Not and condition.a.__class__ is Or:
+            self._learn(logical_not(condition.a.a))
+            self._learn(logical_not(condition.a.b))
+        elif cls in (LT, LE, EQ) and _exact_operands(condition):
+            terms, constant = difference(condition.b, condition.a)
             self._learn_not_negative(terms, constant - (cls is LT))
             if cls is EQ:
                 self._learn_not_negative({atom: -factor for atom, factor in terms.items()}, -constant)
@@ -117,16 +151,17 @@ class Analyzer:
             else:
                 self._narrow(atom, None, constant // -factor)
         elif terms:
-            self._facts = (*self._facts, (terms, constant))
+            self._proofs.facts = (*self._proofs.facts, (terms, constant))
 
-    # ------------------------------------------------------------------------------------------------------------- bounds
+    # ---------------------------------------------------------------------------------------------------- bounds and proofs
 
     def bounds(self, e: Expr) -> Bounds:
         """Inclusive constant bounds of `e`, None where unbounded."""
+        if not self._ranges:
+            found = e._bounds
+            return constant_bounds(e) if found is None else found  # type: ignore[no-any-return]
         found = self._bounds_memo.get(e)
         if found is None:
-            if not self._ranges:
-                return constant_bounds(e)
             low, high = BOUNDS_RULES[e.__class__](e, self.bounds)
             told = self._ranges.get(e)
             if told is not None:
@@ -135,282 +170,475 @@ class Analyzer:
                 if high is None or (told[1] is not None and told[1] < high):
                     high = told[1]
             found = self._bounds_memo[e] = low, high
-        return found
-
-    def sum_bounds(self, terms: Terms, constant: int) -> Bounds:
-        """Bounds of a sum, term by term."""
-        low: int | None = constant
-        high: int | None = constant
-        bounds = self.bounds
-        for atom, factor in terms.items():
-            a, b = bounds(atom)
-            if factor < 0:
-                a, b = b, a
-            low = None if low is None or a is None else low + a * factor
-            high = None if high is None or b is None else high + b * factor
-            if low is None and high is None:
-                break
-        return low, high
-
-    # ------------------------------------------------------------------------------------------------------------- proofs
+        return found  # type: ignore[no-any-return]
 
     def can_prove(self, condition: Expr) -> bool:
         """Whether `condition` certainly holds. False means: not known."""
         done = self.simplify(condition)
-        return done.__class__ is Const and bool(done.value)  # type: ignore[attr-defined]
-
-    def _never_negative(self, terms: Terms, constant: int, depth: int = 4) -> bool:
-        """Whether a sum is certainly >= 0."""
-        low = self.sum_bounds(terms, constant)[0]
-        if low is not None and low >= 0:
-            return True
-        if depth == 0 or not terms:
-            return False
-        for fact_terms, fact_constant in self._facts:
-            for atom, factor in terms.items():
-                of_fact = fact_terms.get(atom)
-                if of_fact is not None and (of_fact > 0) == (factor > 0):
-                    # sum * s = fact * t + left, with s, t > 0, where `left` does not have this atom
-                    scale = abs(of_fact) // gcd(factor, of_fact)
-                    times = abs(factor) // gcd(factor, of_fact)
-                    left = {a: f * scale for a, f in terms.items()}
-                    for a, f in fact_terms.items():
-                        add_term(left, a, -f * times)
-                    if self._never_negative(left, constant * scale - fact_constant * times, depth - 1):
-                        return True
-        return False
+        scalar = done.value if done.__class__ is Broadcast else done  # type: ignore[attr-defined]
+        return scalar.__class__ is Const and bool(scalar.value)
 
     def not_above(self, a: Expr, b: Expr) -> bool:
-        """Whether a <= b certainly, for exact scalars."""
-        return self._never_negative(*difference(b, a))
+        """Whether a <= b certainly; of vectors, in every lane."""
+        return self._apart(a, b, 0)
+
+    def below(self, a: Expr, b: Expr) -> bool:
+        """Whether a < b certainly; of vectors, in every lane."""
+        return self._apart(a, b, 1)
+
+    def _apart(self, a: Any, b: Any, distance: int) -> bool:
+        """Whether a + distance <= b certainly."""
+        if a.exact and b.exact:
+            if a.dtype.lanes > 1:
+                top, bottom = _lane_end(a, True), _lane_end(b, False)
+                if top is None or bottom is None:
+                    return self._bounds_apart(a, b, distance)
+                a, b = top, bottom
+            terms, constant = difference(b, a)
+            return self._proofs.never_negative(terms, constant - distance)
+        return self._bounds_apart(a, b, distance)
+
+    def _bounds_apart(self, a: Expr, b: Expr, distance: int) -> bool:
+        high, low = self.bounds(a)[1], self.bounds(b)[0]
+        return high is not None and low is not None and high + distance <= low
 
     def upper_bound(self, e: Expr) -> int | None:
         """A constant that the exact scalar `e` does not exceed, better than `bounds` where quotients or extrema cancel."""
-        return self._upper(*affine(self.simplify(e)), 4)
+        terms, constant = affine(self.simplify(e))
+        least = self._proofs.least({atom: -factor for atom, factor in terms.items()}, -constant)
+        return None if least is None else -least
 
-    def _upper(self, terms: Terms, constant: int, depth: int) -> int | None:
-        best = self.sum_bounds(terms, constant)[1]
-        if depth == 0:
-            return best
-        for atom, factor in terms.items():
-            cls = atom.__class__
-            if cls is Min or cls is Max:
-                tried = []
-                for arm in atom.children:
-                    rest = dict(terms)
-                    del rest[atom]
-                    tried.append(self._upper(rest, constant + collect(arm, factor, rest), depth - 1))
-                if (cls is Min) == (factor > 0):  # no more than with either arm
-                    return _least(best, *tried)
-                return None if None in tried else _least(best, max(tried))  # type: ignore[type-var]
-            if cls is FloorDiv and factor > 0:
-                for other, other_factor in terms.items():
-                    if other.__class__ is FloorDiv and other_factor == -factor and other.b is atom.b:  # type: ignore[attr-defined]
-                        apart = self._quotients_apart(atom, other)
-                        if apart is not None:
-                            rest = {a: f for a, f in terms.items() if a is not atom and a is not other}
-                            return _least(best, self._upper(rest, constant + factor * apart, depth - 1))
-        return best
-
-    def _quotients_apart(self, high: Any, low: Any) -> int | None:
-        """The most by which x // c can exceed y // c."""
-        terms, constant = difference(high.a, low.a)
-        most = self._upper(terms, constant, 2)
-        smallest = self.bounds(high.b)[0]
-        if most is None or smallest is None or smallest < 0:
-            return None
-        if high.b.__class__ is not Const:
-            return -(-most // max(smallest, 1)) if most > 0 else 0
-        divisor = high.b.value
-        m, r = modulus(low.a)
-        step = gcd(m, divisor)
-        return (divisor - step + r % step + most) // divisor  # type: ignore[no-any-return]
-
-    # ----------------------------------------------------------------------------------------------------- simplification
+    # ------------------------------------------------------------------------------------------------------ simplification
 
     def simplify(self, e: Expr) -> Expr:
         """An equal expression in canonical form; the same object if it is in that form."""
-        found = self._memo.get(e)
+        self._chain = 0
+        return self._visit(e)
+
+    def _visit(self, e: Expr) -> Expr:
+        memo = self._memo
+        found = memo.get(e)
         if found is None:
-            found = self._memo[e] = _HANDLERS.get(e.__class__, Analyzer._operands)(self, e)
-            self._memo[found] = found
+            if memo is not self._lasting_memo and not self._is_sensitive(e):
+                memo = self._lasting_memo
+                found = memo.get(e)
+                if found is not None:
+                    return found
+            found = _HANDLERS[e.__class__](self, e)
+            memo[e] = memo[found] = found
         return found
+
+    def _is_sensitive(self, e: Expr) -> bool:
+        found = self._sensitive.get(e)
+        if found is None:
+            found = e.__class__ in _SENSITIVE
+            if not found:
+                for child in e.children:
+                    if self._is_sensitive(child):
+                        found = True
+                        break
+            self._sensitive[e] = found
+        return found
+
+    def _again(self, result: Expr, e: Expr) -> Expr:
+        """The canonical form of what `e` was rewritten to."""
+        if result is e:
+            return e
+        self._chain += 1
+        if self._chain > _REWRITES:
+            raise InternalError(f"simplification does not end: after {_REWRITES} rewrites in a row the expression is {result}")
+        done = self._visit(result)
+        self._chain -= 1
+        return done
+
+    def _rewritten(self, e: Any, tables: Any, first: Expr) -> Expr:
+        """`e`, whose operands are canonical, after the first rule of its table that applies, `first` being its first operand."""
+        tried = 0
+        for rule in tables[e.__class__][first.__class__]:
+            tried += 1
+            result = rule(e, self)
+            if result is not None:
+                COUNTERS.rules_tried += tried
+                COUNTERS.rules_hit += 1
+                return self._again(result, e)
+        COUNTERS.rules_tried += tried
+        return e  # type: ignore[no-any-return]
+
+    def _leaf(self, e: Expr) -> Expr:
+        return e
+
+    def _var(self, e: Expr) -> Expr:
+        value = self._values.get(e)
+        return e if value is None else self._visit(value)
 
     def _operands(self, e: Expr) -> Expr:
         old = e.children
-        new = [self.simplify(c) for c in old]
-        if all(a is b for a, b in zip(old, new, strict=True)):
-            return e
-        changed = e.with_children(new)
-        return changed if changed.__class__ is e.__class__ else self.simplify(changed)
+        changed = False
+        new = []
+        for operand in old:
+            done = self._visit(operand)
+            changed = changed or done is not operand
+            new.append(done)
+        return self._again(e.with_children(new), e) if changed else e
+
+    def _float_operation(self, e: Any) -> Expr:
+        a, b = self._visit(e.a), self._visit(e.b)
+        if a is not e.a or b is not e.b:
+            return self._again(e.make(a, b), e)
+        return self._rewritten(e, ANY_RULES, a) if b.__class__ is Const else e  # type: ignore[no-any-return]
+
+    # ---- sums
 
     def _sum(self, e: Any) -> Expr:
         if not e.exact or e.dtype.lanes > 1:
-            return self._operands(e)
+            return self._float_operation(e)
         terms: Terms = {}
         constant = self._collect(e, 1, terms)
         if len(terms) > 1:
-            constant += _join_digits(terms)
+            constant += join_digits(terms)
         return build(terms, constant, e.dtype)
 
     def _collect(self, e: Any, scale: int, terms: Terms) -> int:
+        """`affine.collect` with every atom simplified."""
         cls = e.__class__
-        if cls is Add:
+        if cls is Var:
+            value = self._values.get(e)
+            if value is not None:
+                return collect(self._visit(value), scale, terms)
+        elif cls is Add:
             return self._collect(e.a, scale, terms) + self._collect(e.b, scale, terms)
-        if cls is Const:
-            return scale * e.value  # type: ignore[no-any-return]
-        if cls is Mul:
+        elif cls is Mul:
             if e.b.__class__ is Const:
                 return self._collect(e.a, scale * e.b.value, terms)
-            a, b = self.simplify(e.a), self.simplify(e.b)
-            if a is not e.a or b is not e.b:
-                return collect(a * b, scale, terms)
+            return self._collect_product(e, scale, terms)
+        elif cls is Const:
+            return scale * e.value  # type: ignore[no-any-return]
         elif cls is Sub:
             return self._collect(e.a, scale, terms) + self._collect(e.b, -scale, terms)
         elif cls is Cast and e.value.exact and e.value.dtype.is_integer:
             return self._collect(e.value, scale, terms)
-        elif cls is not Var:
-            done = self.simplify(e)
+        else:
+            done = self._visit(e)
             if done is not e:
                 return collect(done, scale, terms)
         add_term(terms, e, scale)
         return 0
 
-    def _floordiv(self, e: Any) -> Expr:
-        a: Any = self.simplify(e.a)
-        b: Any = self.simplify(e.b)
-        if a.exact and a.dtype.lanes == 1 and b.__class__ is Const and b.value > 0:
-            terms, constant = self.divide(*affine(a), b.value, e.dtype)
-            return build(terms, constant, e.dtype)
-        return e if a is e.a and b is e.b else floordiv(a, b)
+    def _collect_product(self, e: Any, scale: int, terms: Terms) -> int:
+        """Of factors that are no constants: in the order of their texts, with the constants in front."""
+        factors: list[Expr] = []
+        pending = [self._visit(e.b), self._visit(e.a)]
+        while pending:
+            factor: Any = pending.pop()
+            if factor.__class__ is Mul:
+                pending += (factor.b, factor.a)
+            elif factor.__class__ is Const:
+                scale *= factor.value
+            else:
+                factors.append(factor)
+        if not factors:
+            return scale
+        factors.sort(key=str)
+        product = factors[0]
+        for factor in factors[1:]:
+            product = mul(product, factor)
+        return collect(product, scale, terms) if scale else 0
 
-    def divide(self, terms: Terms, constant: int, divisor: int, kind: DType) -> tuple[Terms, int]:
-        """The floored quotient of a sum by a positive constant, as a sum."""
-        quotient, rest = split_multiples(terms, divisor)
-        whole, left = divmod(constant, divisor)
-        if not rest:
-            return quotient, whole
-        low, high = self.sum_bounds(rest, left)
-        if low is not None and high is not None and low // divisor == high // divisor:
-            return quotient, whole + low // divisor
-        # rest = digit * high part + low part with 0 <= low part < digit: the low part does not matter
-        for digit in sorted({gcd(f, divisor) for f in rest.values()} - {1}, reverse=True):
-            upper, lower = split_multiples(rest, digit)
-            upper_constant, lower_constant = divmod(left, digit)
-            low, high = self.sum_bounds(lower, lower_constant)
-            if low is not None and high is not None and low >= 0 and high < digit:
-                more, extra = self.divide(upper, upper_constant, divisor // digit, kind)
-                for atom, factor in more.items():
-                    add_term(quotient, atom, factor)
-                return quotient, whole + extra
-        done = floordiv(build(rest, left, kind), const(divisor, kind))
-        return quotient, whole + collect(done, 1, quotient)
+    # ---- quotients and remainders
+
+    def _floordiv(self, e: Any) -> Expr:
+        return self._division(e, quotient)
 
     def _floormod(self, e: Any) -> Expr:
-        a: Any = self.simplify(e.a)
-        b: Any = self.simplify(e.b)
-        if a.exact and a.dtype.lanes == 1 and b.__class__ is Const and b.value > 0:
-            terms, constant = self.remainder(*affine(a), b.value, e.dtype)
-            return build(terms, constant, e.dtype)
-        return e if a is e.a and b is e.b else floormod(a, b)
+        return self._division(e, remainder)
 
-    def remainder(self, terms: Terms, constant: int, divisor: int, kind: DType) -> tuple[Terms, int]:
-        """The remainder of a sum by a positive constant, as a sum."""
-        rest = split_multiples(terms, divisor)[1]
-        left = constant % divisor
-        if not rest:
-            return rest, left
-        low, high = self.sum_bounds(rest, left)
-        if low is not None and high is not None and low // divisor == high // divisor:
-            return rest, left - low // divisor * divisor
-        for digit in sorted({gcd(f, divisor) for f in rest.values()} - {1}, reverse=True):
-            upper, lower = split_multiples(rest, digit)
-            upper_constant, lower_constant = divmod(left, digit)
-            low, high = self.sum_bounds(lower, lower_constant)
-            if low is not None and high is not None and low >= 0 and high < digit:
-                more, extra = self.remainder(upper, upper_constant, divisor // digit, kind)
-                result = {atom: factor * digit for atom, factor in more.items()}
-                for atom, factor in lower.items():
-                    add_term(result, atom, factor)
-                return result, extra * digit + lower_constant
-        done = floormod(build(rest, left, kind), const(divisor, kind))
-        return {done: 1}, 0
+    def _division(self, e: Any, by_constant: Callable[..., tuple[Terms, int]]) -> Expr:
+        a: Any = self._visit(e.a)
+        b: Any = self._visit(e.b)
+        if a is not e.a or b is not e.b:
+            return self._again(e.make(a, b), e)
+        if not e.exact:
+            low, high = self.bounds(e)
+            return const(low, e.dtype) if low is not None and low == high else e  # type: ignore[no-any-return]
+        if e.dtype.lanes == 1:
+            if b.__class__ is Const:
+                if b.value > 0:
+                    result = build(*by_constant(*affine(a), b.value, e.dtype, self.bounds), e.dtype)
+                    if result is not e:
+                        return self._again(result, e)
+            else:
+                shorter = self._without_multiples(a, b, e.dtype, by_constant is quotient)
+                if shorter is not None:
+                    return self._again(shorter, e)
+        return self._rewritten(e, EXACT_RULES, a)
+
+    def _without_multiples(self, a: Expr, b: Expr, kind: DType, keep_quotient: bool) -> Expr | None:
+        """(x * b + y) // b = x + y // b, and (x * b + y) % b = y % b; None where nothing of `a` is a multiple of `b`."""
+        terms, constant = affine(a)
+        whole: Terms = {}
+        rest: Terms = {}
+        units = 0
+        for atom, factor in terms.items():
+            others = [f for f in _factors(atom) if f is not b]
+            if len(others) == len(_factors(atom)):
+                rest[atom] = factor
+            elif others:
+                product = others[0]
+                for other in others[1:] + [b] * (len(_factors(atom)) - len(others) - 1):
+                    product = mul(product, other)
+                add_term(whole, product, factor)
+            else:
+                units += factor
+        if len(rest) == len(terms):
+            return None
+        left = build(rest, constant, kind)
+        if not keep_quotient:
+            return left % b
+        return build(whole, units, kind) + left // b
+
+    # ---- extrema, comparisons, conditions
 
     def _extremum(self, e: Any) -> Expr:
-        a, b = self.simplify(e.a), self.simplify(e.b)
-        if a.exact and b.exact and a.dtype.lanes == 1:
-            smaller = e.__class__ is Min
-            if self.not_above(a, b):
-                return a if smaller else b
-            if self.not_above(b, a):
-                return b if smaller else a
-        return e if a is e.a and b is e.b else e.make(a, b)  # type: ignore[no-any-return]
+        a, b = self._visit(e.a), self._visit(e.b)
+        if a is not e.a or b is not e.b:
+            return self._again(e.make(a, b), e)
+        if e.exact:
+            return self._rewritten(e, EXACT_RULES, a)
+        if e.dtype.is_integer:
+            if self._bounds_apart(a, b, 0):
+                return a if e.__class__ is Min else b
+            if self._bounds_apart(b, a, 0):
+                return b if e.__class__ is Min else a
+        return e  # type: ignore[no-any-return]
 
     def _comparison(self, e: Any) -> Expr:
         known = self._truths.get(e)
         if known is not None:
-            return const(known, "bool")
-        a, b = self.simplify(e.a), self.simplify(e.b)
-        if a.exact and b.exact and a.dtype.lanes == 1 and a.dtype.is_integer:
-            terms, constant = difference(b, a)
-            cls = e.__class__
-            negated = {atom: -factor for atom, factor in terms.items()}
-            if cls in (LT, LE):
-                strict = int(cls is LT)
-                if self._never_negative(terms, constant - strict):
-                    return const(True, "bool")
-                if self._never_negative(negated, -constant - 1 + strict):
-                    return const(False, "bool")
-            else:
-                apart = self._never_negative(terms, constant - 1) or self._never_negative(negated, -constant - 1)
-                if apart or (not terms and constant):
-                    return const(cls is NE, "bool")
-                if not terms:
-                    return const(cls is EQ, "bool")
-        return e if a is e.a and b is e.b else e.make(a, b)  # type: ignore[no-any-return]
+            return const(known, e.dtype)
+        a, b = self._visit(e.a), self._visit(e.b)
+        if a is not e.a or b is not e.b:
+            return self._again(e.make(a, b), e)
+        if _exact_operands(e):
+            result = (self._canonical_order if e.__class__ in (LT, LE) else self._canonical_equality)(e)
+            if result is not e:
+                return self._again(result, e)
+            return self._rewritten(e, EXACT_RULES, a)
+        if a.dtype.is_integer:
+            return self._other_comparison(e)
+        return e  # type: ignore[no-any-return]
+
+    def _canonical_order(self, e: Any) -> Expr:
+        """a < b and a <= b as `sum < limit`, what is taken away moved to the right."""
+        terms, constant = difference(e.a, e.b)
+        limit = -constant + (e.__class__ is LE)
+        if self._proofs.never_negative({atom: -factor for atom, factor in terms.items()}, limit - 1):
+            return const(True, BOOL)
+        if self._proofs.never_negative(terms, -limit):
+            return const(False, BOOL)
+        terms, limit = less_than(terms, limit, self.bounds)
+        return _order(terms, limit, e.a.dtype)
+
+    def _canonical_equality(self, e: Any) -> Expr:
+        """a == b and a != b without a common factor, what is taken away moved to the right."""
+        terms, constant = difference(e.a, e.b)
+        common = _common_factor(terms)
+        negated = {atom: -factor for atom, factor in terms.items()}
+        if (
+            (constant % common if common else constant)
+            or self._proofs.never_negative(terms, constant - 1)
+            or self._proofs.never_negative(negated, -constant - 1)
+        ):
+            return const(e.__class__ is NE, BOOL)
+        if not terms:
+            return const(e.__class__ is EQ, BOOL)
+        kind = e.a.dtype
+        left = {atom: factor // common for atom, factor in terms.items() if factor > 0}
+        right = {atom: -factor // common for atom, factor in terms.items() if factor < 0}
+        if not left:
+            left, right, constant = right, left, -constant
+        return e.make(build(left, 0, kind), build(right, -constant // common, kind))  # type: ignore[no-any-return]
+
+    def _other_comparison(self, e: Any) -> Expr:
+        """Of vectors, and of integers that may wrap: by bounds, and by the ends of ramps."""
+        low, high = self.bounds(e)
+        if low == high:
+            return const(bool(low), e.dtype)
+        if e.__class__ in (LT, LE) and e.a.exact and e.b.exact:
+            distance = int(e.__class__ is LT)
+            if self._apart(e.a, e.b, distance):
+                return const(True, e.dtype)
+            if self._apart(e.b, e.a, 1 - distance):
+                return const(False, e.dtype)
+        return e  # type: ignore[no-any-return]
+
+    def _not(self, e: Any) -> Expr:
+        known = self._truths.get(e)
+        return self._operands(e) if known is None else const(known, e.dtype)
+
+    def _junction(self, e: Any) -> Expr:
+        """And, Or: the parts in order, each pair of them tried by the rules."""
+        known = self._truths.get(e)
+        if known is not None:
+            return const(known, e.dtype)
+        parts: list[Expr] = []
+        if not self._add_part(e.__class__, e, parts):
+            return const(e.__class__ is Or, e.dtype)
+        if not parts:
+            return const(e.__class__ is And, e.dtype)
+        result = parts[0]
+        for part in parts[1:]:
+            result = e.make(result, part)
+        return result
+
+    def _add_part(self, cls: type[Any], part: Any, parts: list[Expr]) -> bool:
+        """Add a condition to those joined by `cls`; False where that decides the whole."""
+        if part.__class__ is cls:
+            return self._add_part(cls, part.a, parts) and self._add_part(cls, part.b, parts)
+        done: Any = self._visit(part)
+        if done.__class__ is cls:
+            return self._add_part(cls, done.a, parts) and self._add_part(cls, done.b, parts)
+        scalar = done.value if done.__class__ is Broadcast else done
+        if scalar.__class__ is Const:
+            return bool(scalar.value) is (cls is And)
+        tables = ANY_RULES[cls]
+        for position, other in enumerate(parts):
+            if other is done:
+                return True
+            pair = _Pair(other, done)
+            for rule in tables[other.__class__]:
+                COUNTERS.rules_tried += 1
+                result = rule(pair, self)
+                if result is not None:
+                    COUNTERS.rules_hit += 1
+                    if result is other:
+                        return True
+                    del parts[position]
+                    return self._add_part(cls, result, parts)
+        parts.append(done)
+        return True
+
+    # ---- the rest
 
     def _choice(self, e: Any) -> Expr:
-        condition = self.simplify(e.condition)
+        condition: Any = self._visit(e.condition)
         if condition.__class__ is Const:
-            return self.simplify(e.then if condition.value else e.otherwise)  # type: ignore[attr-defined]
-        return self._operands(e)
+            return self._visit(e.then if condition.value else e.otherwise)
+        then = self._arm(condition, e.then)
+        otherwise = self._arm(logical_not(condition), e.otherwise)
+        if condition is not e.condition or then is not e.then or otherwise is not e.otherwise:
+            return self._again(e.make(condition, then, otherwise), e)
+        return self._rewritten(e, ANY_RULES, condition)
+
+    def _arm(self, condition: Expr, arm: Expr) -> Expr:
+        if condition.dtype.lanes > 1 or not self._is_sensitive(arm):
+            return self._visit(arm)
+        with self.scope():
+            self._learn(condition)
+            return self._visit(arm)
+
+    def _cast(self, e: Any) -> Expr:
+        if e.exact and e.dtype.lanes == 1 and e.value.dtype.is_integer:
+            return self._sum(e)
+        value: Any = self._visit(e.value)
+        if value.__class__ is Cast and _holds(value.dtype, value.value.dtype) and not (value.exact and not value.value.exact):
+            value = value.value
+        return e if value is e.value else self._again(cast(value, e.dtype), e)
+
+    def _load(self, e: Any) -> Expr:
+        changed = False
+        indices = []
+        for index in e.indices:
+            done = self._visit(index)
+            changed = changed or done is not index
+            indices.append(done)
+        predicate = None if e.predicate is None else self._visit(e.predicate)
+        return load(e.buffer, indices, predicate) if changed or predicate is not e.predicate else e
 
 
-def _least(*values: int | None) -> int | None:
-    known = [v for v in values if v is not None]
-    return min(known) if known else None
+class _Pair:
+    """Two parts of a condition, in the place of the node that would join them."""
+
+    __slots__ = ("a", "b")
+
+    def __init__(self, a: Expr, b: Expr):
+        self.a, self.b = a, b
 
 
-def _join_digits(terms: Terms) -> int:
-    """Replace x // c * (c * f) + x % c * f by x * f, as often as it occurs; gives what that adds to the constant."""
-    constant = 0
-    remainders = [atom for atom in terms if atom.__class__ is FloorMod]
-    while remainders:
-        low: Any = remainders.pop()
-        factor = terms.get(low)
-        if factor is None or low.b.__class__ is not Const:
-            continue
-        for high in terms:
-            if high.__class__ is FloorDiv and terms[high] == factor * low.b.value and _next_digit(high, low):
-                del terms[high], terms[low]
-                constant += collect(low.a, factor, terms)
-                remainders = [atom for atom in terms if atom.__class__ is FloorMod]
-                break
-    return constant
+def _exact_operands(e: Any) -> bool:
+    """Whether a comparison is one of exact scalar integers."""
+    kind = e.a.dtype
+    return bool(e.a.exact and e.b.exact and kind.lanes == 1 and kind.is_integer)
 
 
-def _next_digit(high: Any, low: Any) -> bool:
-    """Whether `high` is x // c where `low` is x % c."""
-    if high.a is low.a and high.b is low.b:
-        return True
-    inner = low.a  # x // a // c is written x // (a * c)
-    if inner.__class__ is not FloorDiv or inner.a is not high.a or inner.b.__class__ is not Const or high.b.__class__ is not Const:
-        return False
-    return bool(high.b.value == inner.b.value * low.b.value)
+def _order(terms: Terms, limit: int, kind: DType) -> Expr:
+    """`sum < limit`, what is taken away moved to the right."""
+    left = {atom: factor for atom, factor in terms.items() if factor > 0}
+    right = {atom: -factor for atom, factor in terms.items() if factor < 0}
+    if not left:
+        return const(-limit, kind) < build(right, 0, kind)
+    if not right:
+        return build(left, 0, kind) < const(limit, kind)
+    if limit == 1:
+        return build(left, 0, kind) <= build(right, 0, kind)
+    if limit < 0:
+        return build(left, -limit, kind) < build(right, 0, kind)
+    return build(left, 0, kind) < build(right, limit, kind)
+
+
+def _common_factor(terms: Terms) -> int:
+    return gcd(*terms.values())
+
+
+def _factors(e: Any) -> list[Expr]:
+    """The factors of a product, left to right."""
+    return [*_factors(e.a), *_factors(e.b)] if e.__class__ is Mul else [e]
+
+
+def _lane_end(e: Any, top: bool) -> Expr | None:
+    """The largest (or smallest) lane of a vector, None where it is not known which that is."""
+    if e.__class__ is Broadcast:
+        return e.value  # type: ignore[no-any-return]
+    if e.__class__ is Ramp and e.stride.__class__ is Const:
+        last = e.stride.value * (e.dtype.lanes - 1)
+        return e.base + (max(last, 0) if top else min(last, 0))  # type: ignore[no-any-return]
+    return None
+
+
+def _holds(wide: DType, narrow: DType) -> bool:
+    """Whether every value of `narrow` is one of `wide`, so that a cast through `wide` can be left out."""
+    wide, narrow = wide.element, narrow.element
+    if narrow.is_bool:
+        return not wide.is_bool
+    if narrow.is_float:
+        return wide.is_float and wide.bits >= 32 and wide.bits > narrow.bits
+    if wide.is_float:
+        return {"float32": 16, "float64": 32}.get(wide, 0) >= narrow.bits
+    return bool(wide.low <= narrow.low and narrow.high <= wide.high)
 
 
 _HANDLERS: dict[type, Callable[[Analyzer, Any], Expr]] = {
-    Var: lambda _, e: e, Const: lambda _, e: e, Add: Analyzer._sum, Sub: Analyzer._sum, Mul: Analyzer._sum, FloorDiv: Analyzer._floordiv,
-    FloorMod: Analyzer._floormod, Min: Analyzer._extremum, Max: Analyzer._extremum, LT: Analyzer._comparison, LE: Analyzer._comparison,
-    EQ: Analyzer._comparison, NE: Analyzer._comparison, Select: Analyzer._choice, IfThenElse: Analyzer._choice,
+    Var: Analyzer._var,
+    Const: Analyzer._leaf,
+    Add: Analyzer._sum,
+    Sub: Analyzer._sum,
+    Mul: Analyzer._sum,
+    Div: Analyzer._float_operation,
+    FloorDiv: Analyzer._floordiv,
+    FloorMod: Analyzer._floormod,
+    Min: Analyzer._extremum,
+    Max: Analyzer._extremum,
+    LT: Analyzer._comparison,
+    LE: Analyzer._comparison,
+    EQ: Analyzer._comparison,
+    NE: Analyzer._comparison,
+    And: Analyzer._junction,
+    Or: Analyzer._junction,
+    Not: Analyzer._not,
+    Select: Analyzer._choice,
+    IfThenElse: Analyzer._choice,
+    Cast: Analyzer._cast,
+    Load: Analyzer._load,
+    Call: Analyzer._operands,
+    Ramp: Analyzer._operands,
+    Broadcast: Analyzer._operands,
 }

@@ -1,0 +1,163 @@
+"""Linear reasoning: lower bounds of sums from the bounds of their atoms, from what quotients, extrema and choices are, and from facts.
+
+A fact is a sum known not to be negative. To bound a sum S from below, a fact F that shares an atom with the same sign is taken out:
+s * S = t * F + left with s, t > 0, so S >= left / s. Few steps of this decide what loop nests ask: tails, tiles, paddings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import gcd
+from typing import Any, NamedTuple, TypeAlias
+
+from .affine import Terms, add_term, collect, difference
+from .bounds import Bounds, modulus, sum_bounds
+from .expr import Const, Expr, FloorDiv, IfThenElse, Max, Min, Select
+
+Fact: TypeAlias = "tuple[Terms, int]"
+
+_STEPS_IN_A_CHAIN = 4  # loop nests need two or three
+
+
+class _Goal(NamedTuple):
+    """How far to look: content with the bound `enough`, in at most `steps` more steps, with the `facts` not yet taken out."""
+
+    enough: int | None
+    steps: int
+    facts: tuple[Fact, ...]
+
+    def reached(self, found: int | None) -> bool:
+        return found is not None and self.enough is not None and found >= self.enough
+
+
+class Proofs:
+    """Bounds of sums, given `bounds` of atoms and `facts`."""
+
+    __slots__ = ("bounds", "facts")
+
+    def __init__(self, bounds: Callable[[Expr], Bounds], facts: tuple[Fact, ...] = ()):
+        self.bounds, self.facts = bounds, facts
+
+    def never_negative(self, terms: Terms, constant: int) -> bool:
+        """Whether a sum is certainly >= 0."""
+        low = sum_bounds(terms, constant, self.bounds)[0]
+        if low is not None and low >= 0:
+            return True
+        if not self.facts and not any(atom.__class__ in _STEPS for atom in terms):
+            return False
+        low = self._least(terms, constant, _Goal(0, _STEPS_IN_A_CHAIN, self.facts))
+        return low is not None and low >= 0
+
+    def least(self, terms: Terms, constant: int) -> int | None:
+        """The best constant found that the sum is not below; None where there is none."""
+        return self._least(terms, constant, _Goal(None, _STEPS_IN_A_CHAIN, self.facts))
+
+    def _least(self, terms: Terms, constant: int, goal: _Goal) -> int | None:
+        best = sum_bounds(terms, constant, self.bounds)[0]
+        if not terms or goal.steps == 0 or goal.reached(best):
+            return best
+        next_goal = goal._replace(steps=goal.steps - 1)
+        for atom in terms:
+            step = _STEPS.get(atom.__class__)
+            if step is not None:
+                best = _larger(best, step(self, atom, terms, constant, next_goal))
+                if goal.reached(best):
+                    return best
+        for number, (fact_terms, fact_constant) in enumerate(goal.facts):
+            unused = (*goal.facts[:number], *goal.facts[number + 1 :])
+            for atom, factor in terms.items():
+                of_fact = fact_terms.get(atom)
+                if of_fact is None or (of_fact > 0) != (factor > 0):
+                    continue
+                common = gcd(factor, of_fact)
+                scale, times = abs(of_fact) // common, abs(factor) // common
+                left = {a: f * scale for a, f in terms.items()}
+                for a, f in fact_terms.items():
+                    add_term(left, a, -f * times)
+                found = self._scaled(left, constant * scale - fact_constant * times, scale, next_goal._replace(facts=unused))
+                best = _larger(best, found)
+                if goal.reached(best):
+                    return best
+        return best
+
+    def _scaled(self, terms: Terms, constant: int, scale: int, goal: _Goal) -> int | None:
+        """`_least` of a sum of which `scale` times that many is given."""
+        if goal.enough is not None:
+            goal = goal._replace(enough=(goal.enough - 1) * scale + 1)
+        found = self._least(terms, constant, goal)
+        return None if found is None else -(-found // scale)
+
+    def _extremum(self, atom: Any, terms: Terms, constant: int, goal: _Goal) -> int | None:
+        """A minimum taken away takes away no more than either operand; one added adds no less than the worse of them."""
+        found = self._arms(atom, terms, constant, goal)
+        if (atom.__class__ is Min) == (terms[atom] < 0):
+            return _larger(*found)
+        return _smaller(*found)
+
+    def _choice(self, atom: Any, terms: Terms, constant: int, goal: _Goal) -> int | None:
+        """A choice is one of its arms."""
+        return _smaller(*self._arms(atom, terms, constant, goal))
+
+    def _arms(self, atom: Any, terms: Terms, constant: int, goal: _Goal) -> list[int | None]:
+        """Bounds with either operand in the place of `atom`."""
+        found = []
+        for arm in atom.children[-2:]:
+            rest = dict(terms)
+            factor = rest.pop(atom)
+            found.append(self._least(rest, constant + collect(arm, factor, rest), goal))
+        return found
+
+    def _quotient(self, atom: Any, terms: Terms, constant: int, goal: _Goal) -> int | None:
+        """x - (c - 1) <= c * (x // c) <= x; and of two quotients by one divisor, how far apart their numerators are."""
+        best: int | None = None
+        factor = terms[atom]
+        for other, other_factor in terms.items():
+            if other.__class__ is FloorDiv and other_factor == -factor and other.b is atom.b and factor > 0:
+                apart = self._apart(other, atom, goal)
+                if apart is not None:
+                    rest = {a: f for a, f in terms.items() if a is not atom and a is not other}
+                    best = self._least(rest, constant - factor * apart, goal)
+                    if goal.reached(best):
+                        return best
+        if atom.b.__class__ is not Const or atom.b.value <= 0:
+            return best
+        divisor = atom.b.value
+        rest = {a: f * divisor for a, f in terms.items() if a is not atom}
+        constant = constant * divisor + collect(atom.a, factor, rest)
+        return _larger(best, self._scaled(rest, constant - (factor * (divisor - 1) if factor > 0 else 0), divisor, goal))
+
+    def _apart(self, high: Any, low: Any, goal: _Goal) -> int | None:
+        """The most by which x // c (`high`) can exceed y // c (`low`)."""
+        smallest = self.bounds(high.b)[0]
+        if smallest is None or smallest < 0:
+            return None
+        terms, constant = difference(low.a, high.a)
+        least = self._least(terms, constant, goal._replace(enough=None, steps=min(goal.steps, 2)))
+        if least is None:
+            return None
+        most = -least
+        if high.b.__class__ is not Const:
+            return -(-most // max(smallest, 1)) if most > 0 else 0
+        divisor: int = high.b.value
+        m, r = modulus(low.a)
+        step = gcd(m, divisor)
+        return (divisor - step + r % step + most) // divisor  # the largest remainder y can leave, and the distance
+
+
+def _larger(a: int | None, b: int | None) -> int | None:
+    """Of two lower bounds, None where there is none, the better."""
+    return b if a is None else a if b is None else max(a, b)
+
+
+def _smaller(a: int | None, b: int | None) -> int | None:
+    """What is a lower bound whichever of two holds."""
+    return None if a is None or b is None else min(a, b)
+
+
+_STEPS: dict[type, Callable[..., int | None]] = {
+    Min: Proofs._extremum,
+    Max: Proofs._extremum,
+    Select: Proofs._choice,
+    IfThenElse: Proofs._choice,
+    FloorDiv: Proofs._quotient,
+}
