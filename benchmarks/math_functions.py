@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 
 import numpy as np
+
 from tilewright.targets.c_math import MathLibrary
 from tilewright.targets.loader import Library
 from tilewright.targets.toolchain import compile_source

@@ -131,7 +131,7 @@ def _place(loops: StageLoops, done: dict[Any, StageLoops], readers: dict[Any, li
     outer = done.get(consumer)
     reads = [(reader, node) for tensor in stage.outputs for reader, node in readers.get(tensor.buffer, ())]
     if outer is None:
-        raise ScheduleError(f"{at}, but {consumer.name} does not come after it; attach it to a stage that reads it" + _reader_names(reads))
+        raise ScheduleError(f"{at}, but {consumer.name} does not come after it.{_advice(stage, reads)}")
     place = position_of(axis, consumer.leaf_iter_vars)
     assert place is not None
     outside = [r for r, _ in reads if not _is_inside(r.stage, consumer, place)]
@@ -140,7 +140,7 @@ def _place(loops: StageLoops, done: dict[Any, StageLoops], readers: dict[Any, li
             problem = f"but no reader of {stage.name} is inside that loop"
         else:
             problem = f"but {outside[0].stage.name}, which also reads it, is outside that loop"
-        raise ScheduleError(f"{at}, {problem}; attach it to an axis that encloses all its readers, or use s[{stage.name}].compute_root()" + _reader_names(reads))
+        raise ScheduleError(f"{at}, {problem}.{_advice(stage, reads)}")
     if consumer.leaf_iter_vars[place].kind != "spatial" or any(a.kind != "spatial" for a in consumer.leaf_iter_vars[:place]):
         _refuse_initial_reads(loops, outer, at)
     loops.enclosing = [*outer.enclosing, *outer.own_loops()[: place + 1]]
@@ -148,11 +148,17 @@ def _place(loops: StageLoops, done: dict[Any, StageLoops], readers: dict[Any, li
     _region(loops, reads, fixed)
 
 
-def _reader_names(reads: list[tuple[StageLoops, Load]]) -> str:
-    names: dict[str, None] = {}
-    for reader, _ in reads:
-        names[f"{reader.stage.name}{reader.stage.leaves_text()}"] = None
-    return f" (read by {', '.join(names)})" if names else " (nothing reads it)"
+def _advice(stage: Any, reads: list[tuple[StageLoops, Load]]) -> str:
+    """What to do about a stage in the wrong place: an axis that would do, or root."""
+    names = {reader.stage.name: reader.stage for reader, _ in reads}
+    if not names:
+        return f" Nothing reads {stage.name}: leave it out, or s[{stage.name}].compute_root()"
+    root = f"s[{stage.name}].compute_root()"
+    if len(names) == 1:
+        (reader,) = names.values()
+        leaf = reader.axis_name(reader.leaf_iter_vars[0]) if reader.leaf_iter_vars else None
+        return f" Use s[{stage.name}].compute_at(s[{reader.name}], {leaf}), whose axes are {reader.leaves_text()}, or {root}" if leaf else f" Use {root}"
+    return f" Its readers are {', '.join(names)}: attach it to an axis that encloses them all, or use {root}"
 
 
 def _refuse_initial_reads(loops: StageLoops, outer: StageLoops, at: str) -> None:

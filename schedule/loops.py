@@ -16,7 +16,10 @@ from .stage import StageState, position_of
 from .trace import primitive
 
 # pragma -> what its value must be
-PRAGMAS = {"unroll": "a positive int: how many copies of the body the C compiler should make", "auto_unroll_max_step": "a non-negative int: unroll inner loops of up to that many steps"}
+PRAGMAS = {
+    "unroll": "a positive int: how many copies of the body the C compiler should make",
+    "auto_unroll_max_step": "a non-negative int: unroll inner loops of up to that many steps",
+}
 
 
 def _whole_number(value: Any, name: str, primitive_name: str, stage: StageState) -> int:
@@ -35,7 +38,9 @@ class LoopPrimitives(StageState):
                                 "only data-parallel, reduce and ordered axes can be divided")  # fmt: skip
         mark = self.marks.get(axis)
         if mark is not None and mark.kind != "serial":
-            raise ScheduleError(f"{primitive_name} on stage {self.name}: axis {self.axis_name(axis)} is already marked {mark.kind}; mark loops after they are shaped")
+            raise ScheduleError(
+                f"{primitive_name} on stage {self.name}: axis {self.axis_name(axis)} is already marked {mark.kind}; mark loops after they are shaped"
+            )
         return position
 
     @primitive("stage")
@@ -54,7 +59,9 @@ class LoopPrimitives(StageState):
         """
         if (factor is None) == (nparts is None):
             given = "both" if factor is not None else "neither"
-            raise ScheduleError(f"split on stage {self.name}: give either factor= (extent of the inner loop) or nparts= (extent of the outer loop), found {given}")
+            raise ScheduleError(
+                f"split on stage {self.name}: give either factor= (extent of the inner loop) or nparts= (extent of the outer loop), found {given}"
+            )
         if factor is not None:
             factor = _whole_number(factor, "factor", "split", self)
         else:
@@ -101,7 +108,9 @@ class LoopPrimitives(StageState):
         if x is y:
             raise ScheduleError(f"tile on stage {self.name}: axis {self.axis_name(x)} is given twice; tile takes two different axes")
         if x.kind != y.kind and "ordered" in (x.kind, y.kind):
-            raise ScheduleError(f"tile on stage {self.name}: axis {self.axis_name(x)} is {x.kind}, {self.axis_name(y)} is {y.kind}; an ordered axis stays in order")
+            raise ScheduleError(
+                f"tile on stage {self.name}: axis {self.axis_name(x)} is {x.kind}, {self.axis_name(y)} is {y.kind}; an ordered axis stays in order"
+            )
         xo, xi = self._split_leaf(self.leaf(x, "tile"), x_factor, None)
         yo, yi = self._split_leaf(self.leaf(y, "tile"), y_factor, None)
         self._reorder_leaves([xo, yo, xi, yi])
@@ -124,7 +133,7 @@ class LoopPrimitives(StageState):
         positions = [self._splittable(axis, "fuse") for axis in axes]
         self.compute_op("fuse")
         if any(b != a + 1 for a, b in pairwise(positions)):
-            raise ScheduleError(f"fuse on stage {self.name}: axes {', '.join(map(self.axis_name, axes))} are not consecutive, outermost first, among the leaf axes "
+            raise ScheduleError(f"fuse on stage {self.name}: axes {', '.join(map(self.axis_name, axes))} are not consecutive, outermost first, among the leaves "
                                 f"{self.leaves_text()}; bring them together with s[{self.name}].reorder(...)")  # fmt: skip
         kinds = {axis.kind for axis in axes}
         if len(kinds) > 1:
@@ -178,7 +187,7 @@ class LoopPrimitives(StageState):
         mark = self.marks.get(axis)
         if mark is not None and mark.kind not in ("serial", kind):
             what = mark.thread.thread_tag if mark.thread is not None else mark.kind
-            raise ScheduleError(f"{kind} on stage {self.name}: axis {self.axis_name(axis)} is already {'bound to' if mark.thread is not None else 'marked'} {what}; "
+            raise ScheduleError(f"{kind} on stage {self.name}: axis {self.axis_name(axis)} is already {'bound to' if mark.thread else 'marked'} {what}; "
                                 "a loop has one kind: split it to have both")  # fmt: skip
         self.mark(axis).kind = kind
 
@@ -202,7 +211,9 @@ class LoopPrimitives(StageState):
 
     def _refuse_reduce(self, axis: IterVar, primitive_name: str, remedy: str) -> None:
         if axis.kind != "spatial":
-            raise ScheduleError(f"{primitive_name} on stage {self.name}: axis {self.axis_name(axis)} is a reduce axis, so its iterations update the same element; {remedy}")
+            raise ScheduleError(
+                f"{primitive_name} on stage {self.name}: axis {self.axis_name(axis)} is a reduce axis, so its iterations update the same element; {remedy}"
+            )
 
     @primitive("stage")
     def unroll(self, axis: IterVar) -> None:
@@ -294,5 +305,7 @@ class LoopPrimitives(StageState):
         self.leaf(axis, "prefetch")
         offset = _whole_number(offset, "offset", "prefetch", self)
         if not isinstance(tensor, Tensor) or not self.schedule.reads(self, tensor):
-            raise ScheduleError(f"prefetch on stage {self.name}: it does not read {tensor}; it reads {', '.join(t.name for t in self.op.input_tensors) or 'nothing'}")
+            raise ScheduleError(
+                f"prefetch on stage {self.name}: it does not read {tensor}; it reads {', '.join(t.name for t in self.op.input_tensors) or 'nothing'}"
+            )
         self.prefetches.append((tensor, axis, offset))

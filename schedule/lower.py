@@ -75,7 +75,9 @@ def _check_arguments(schedule: Schedule, args: Sequence[Tensor]) -> None:
         stage = schedule.stage_of(tensor, f"argument {number}")
         if stage.attach.kind != "root":
             how = "inlined" if stage.attach.kind == "inline" else f"computed inside stage {stage.attach.consumer.name}"
-            raise ScheduleError(f"argument {tensor.name} is {how}, so it is never stored whole; use s[{stage.name}].compute_root() or leave it out of the arguments")
+            raise ScheduleError(
+                f"argument {tensor.name} is {how}, so it is never stored whole; use s[{stage.name}].compute_root() or leave it out of the arguments"
+            )
         if not stage.is_placeholder and (stage.layout is not None or stage.alignment or stage.scope not in (None, "global")):
             raise ScheduleError(f"argument {tensor.name} has a layout, alignment or scope of its own (scope {stage.scope}), but an argument is plain memory; "
                                 f"use s.cache_write({stage.name}, ...) and schedule the copy")  # fmt: skip
@@ -199,7 +201,11 @@ class _Nest:
             kind = mark.kind
         parallel = kind == "parallel"
         if parallel and self.emitter.inside_parallel:
-            warnings.warn(f"stage {self.stage.name}: parallel axis {self.stage.axis_name(leaf)} is inside another parallel loop and runs serially", ScheduleWarning, stacklevel=2)
+            warnings.warn(
+                f"stage {self.stage.name}: parallel axis {self.stage.axis_name(leaf)} is inside another parallel loop and runs serially",
+                ScheduleWarning,
+                stacklevel=2,
+            )
             kind = "serial"
         self.emitter.inside_parallel += parallel
         self.bound.add(variable)
@@ -324,7 +330,9 @@ def _layout_shape(stage: Any, shape: Sequence[Extent]) -> list[Extent]:
     for e in stage.layout(*from_zero):
         high = constant_bounds(as_expr(e))[1]
         if high is None:
-            raise ScheduleError(f"transform_layout of stage {stage.name}: physical index {e} has no constant bound; layouts need constant extents in the dimensions they divide")
+            raise ScheduleError(
+                f"transform_layout of stage {stage.name}: physical index {e} has no constant bound; layouts need constant extents in the dimensions they divide"
+            )
         extents.append(high + 1)
     return extents
 

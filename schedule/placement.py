@@ -47,7 +47,9 @@ class PlacementPrimitives(StageState):
             raise ScheduleError(f"compute_at of stage {self.name}: a stage cannot be computed inside itself; give the stage that reads {self.name}")
         target.leaf(axis, f"compute_at of stage {self.name}")
         if target.attach is INLINE:
-            raise ScheduleError(f"compute_at of stage {self.name}: stage {target.name} is inlined and has no loops of its own; attach to the stage that reads it")
+            raise ScheduleError(
+                f"compute_at of stage {self.name}: stage {target.name} is inlined and has no loops of its own; attach to the stage that reads it"
+            )
         seen, stage = [self.name], target
         while stage.attach.kind == "at":
             seen.append(stage.name)
@@ -79,7 +81,9 @@ class PlacementPrimitives(StageState):
             raise ScheduleError(f"compute_inline of stage {self.name}: it has {len(self.outputs)} outputs; only a stage of one output can be inlined")
         for other in self.schedule.stages:
             if other.attach.kind == "at" and other.attach.consumer is self:
-                raise ScheduleError(f"compute_inline of stage {self.name}: stage {other.name} is computed inside its loops; move that first: s[{other.name}].compute_root()")
+                raise ScheduleError(
+                    f"compute_inline of stage {self.name}: stage {other.name} is computed inside its loops; move that first: s[{other.name}].compute_root()"
+                )
         self.attach = INLINE
 
     @primitive("stage")
@@ -127,7 +131,9 @@ class PlacementPrimitives(StageState):
         self._not_an_output("storage_align", "whose layout is its argument's")
         dimension = position_of(axis, self.op.axis)
         if dimension is None:
-            raise ScheduleError(f"storage_align of stage {self.name}: expected one of the axes of its result ({', '.join(a.name for a in self.op.axis)}), found {axis!r}")
+            raise ScheduleError(
+                f"storage_align of stage {self.name}: expected one of the axes of its result ({', '.join(a.name for a in self.op.axis)}), found {axis!r}"
+            )
         for name, value, low in (("factor", factor, 1), ("offset", offset, 0)):
             if isinstance(value, bool) or not isinstance(value, int) or value < low:
                 raise ScheduleError(f"storage_align of stage {self.name}: {name} must be an int of at least {low}, found {value!r}")
@@ -144,8 +150,8 @@ class PlacementPrimitives(StageState):
             allocate B: float32[8, 32]      allocate B: float32[2, 8, 16]
             B[k, j] = ...                   B[j // 16, k, j % 16] = ...
 
-        Readers are rewritten too. Loops stay as they are: tile them to walk the new layout in order. Raises ScheduleError on an output, or if two elements would
-        share one place.
+        Readers are rewritten too. Loops stay as they are: tile them to walk the new layout in order. Raises ScheduleError on an
+        output, or if two elements would share one place.
         """
         self._not_an_output("transform_layout", "whose layout is its argument's; use s.cache_write, or transform a stage it reads")
         layout = self.layout_of(mapping)
@@ -182,7 +188,9 @@ class PlacementPrimitives(StageState):
         if _is_mixed_radix(layout, len(extents)):
             return
         if not all(isinstance(e, int) for e in extents):
-            raise ScheduleError(f"transform_layout of stage {self.name}: with symbolic extents, each physical index must be one part (i // a, i % b) of one logical index")
+            raise ScheduleError(
+                f"transform_layout of stage {self.name}: with symbolic extents, each physical index must be one part (i // a, i % b) of one logical index"
+            )
         total = prod(e for e in extents if isinstance(e, int))
         if total > 1 << 20:
             raise ScheduleError(f"transform_layout of stage {self.name}: cannot show that no two of its {total} elements share a place; "
@@ -191,7 +199,9 @@ class PlacementPrimitives(StageState):
         for point in grid(*(range(e) for e in extents)):  # type: ignore[arg-type]
             place = tuple(layout(*point))
             if place in seen:
-                raise ScheduleError(f"transform_layout of stage {self.name}: the mapping is not injective: elements {list(seen[place])} and {list(point)} both go to {list(place)}")
+                raise ScheduleError(
+                    f"transform_layout of stage {self.name}: the mapping is not injective: {list(seen[place])} and {list(point)} both go to {list(place)}"
+                )
             if min(place) < 0:
                 raise ScheduleError(f"transform_layout of stage {self.name}: element {list(point)} goes to {list(place)}, a negative index")
             seen[place] = point
@@ -207,7 +217,9 @@ def _is_mixed_radix(layout: Layout, rank: int) -> bool:
             e, modulus = e[1], e[2]
         if isinstance(e, list) and e[0] == "//":
             e, divisor = e[1], e[2]
-        if not (isinstance(e, list) and e[0] == "i" and isinstance(divisor, int) and divisor > 0 and (modulus is None or (isinstance(modulus, int) and modulus > 0))):
+        if not (
+            isinstance(e, list) and e[0] == "i" and isinstance(divisor, int) and divisor > 0 and (modulus is None or (isinstance(modulus, int) and modulus > 0))
+        ):
             return False
         parts[e[1]].append((divisor, modulus))
     for found in parts:

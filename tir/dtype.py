@@ -27,7 +27,7 @@ class DType(str):
 
     def vector(self, lanes: int) -> DType:
         """The type with the same element and `lanes` lanes."""
-        return dtype(self.element if lanes == 1 else f"{str(self.element)}x{lanes}")
+        return dtype(self.element if lanes == 1 else f"{self.element!s}x{lanes}")
 
 
 # name -> (kind, bits, largest finite value of a float)

@@ -20,6 +20,7 @@ constants to the right, write `a > b` as `b < a`, and keep vectors in the form o
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
@@ -150,7 +151,8 @@ class ExprLike:
     def __bool__(self) -> bool:
         raise TEError(
             f"the truth of {str(self)!r} is not known while a computation is declared: `if`, `and`, `or`, `not` and chained comparisons "
-            "cannot look at it. Use te.if_then_else(condition, a, b) or te.select(condition, a, b) to choose a value, te.all(a, b), te.any(a, b) to join conditions"
+            "cannot look at it. Use te.if_then_else(condition, a, b) or te.select(condition, a, b) to choose a value, "
+            "te.all(a, b) and te.any(a, b) to join conditions"
         )
 
     def __iter__(self) -> Any:
@@ -516,7 +518,7 @@ def const(value: Number, dtype_: str | Expr = "int32") -> Expr:
         value = round_to(float(value), kind)
         key = (kind, float_bits(value))
     else:
-        if value != value or value in (float("inf"), float("-inf")):
+        if not math.isfinite(value):
             raise TEError(f"{value} has no value of dtype {kind}")
         value = int(bool(value)) if kind.is_bool else int(value)
         key = (kind, value)
@@ -538,7 +540,7 @@ def const(value: Number, dtype_: str | Expr = "int32") -> Expr:
 def round_to(value: float, kind: DType) -> float:
     """`value` rounded to a float dtype (nearest, ties to even), overflow giving an infinity. float8 constants stay as they are given."""
     name = kind.element
-    if name == "float64" or value != value or value in (float("inf"), float("-inf")):
+    if name == "float64" or not math.isfinite(value):
         return value
     try:
         if name == "float32":
@@ -846,7 +848,7 @@ def _extremum(cls: type[Binary], make: Callable[[Expr, Expr], Expr], fold: Calla
     if a.__class__ is Const:
         if b.__class__ is Const:
             x, y = a.value, b.value  # type: ignore[attr-defined]
-            return a if x != x else b if y != y else _fold(a.dtype, fold(x, y))
+            return a if math.isnan(x) else b if math.isnan(y) else _fold(a.dtype, fold(x, y))
         a, b = b, a
     if a.dtype.lanes > 1:
         lifted = _lift(make, a, b)
@@ -995,7 +997,7 @@ def cast(a: Expr, to: DType) -> Expr:
         if to.is_float or to.is_bool:
             return const(value, to)
         if kind.is_float:
-            if value == value and to.low <= value <= to.high:
+            if to.low <= value <= to.high:  # no NaN is
                 return const(int(value), to)
             exact = False
         elif to.low <= value <= to.high:

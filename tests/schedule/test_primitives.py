@@ -72,14 +72,18 @@ def test_split_by_factor_with_a_tail():
     A, C = matrix()
     s = create_schedule(C.op)
     s[C].split(C.op.axis[0], factor=4)
-    expect(s, [A, C], """
+    expect(
+        s,
+        [A, C],
+        """
 produce C:
     for i.outer in range(3):
         for i.inner in range(4):
             if i.outer * 4 + i.inner < 10:
                 for j in range(16):
                     C[i.outer * 4 + i.inner, j] = A[i.outer * 4 + i.inner, j] * 2.0
-""")
+""",
+    )
     check_matrix(s, A, C)
 
 
@@ -87,13 +91,17 @@ def test_split_by_nparts():
     A, C = matrix()
     s = create_schedule(C.op)
     s[C].split(C.op.axis[1], nparts=2)
-    expect(s, [A, C], """
+    expect(
+        s,
+        [A, C],
+        """
 produce C:
     for i in range(10):
         for j.outer in range(2):
             for j.inner in range(8):
                 C[i, j.outer * 8 + j.inner] = A[i, j.outer * 8 + j.inner] * 2.0
-""")
+""",
+    )
     check_matrix(s, A, C)
 
 
@@ -109,14 +117,18 @@ def test_tile():
     A, C = matrix(8, 16)
     s = create_schedule(C.op)
     s[C].tile(*C.op.axis, 4, 8)
-    expect(s, [A, C], """
+    expect(
+        s,
+        [A, C],
+        """
 produce C:
     for i.outer in range(2):
         for j.outer in range(2):
             for i.inner in range(4):
                 for j.inner in range(8):
                     C[i.outer * 4 + i.inner, j.outer * 8 + j.inner] = A[i.outer * 4 + i.inner, j.outer * 8 + j.inner] * 2.0
-""")
+""",
+    )
     check_matrix(s, A, C)
 
 
@@ -124,11 +136,15 @@ def test_fuse():
     A, C = matrix()
     s = create_schedule(C.op)
     s[C].fuse(*C.op.axis)
-    expect(s, [A, C], """
+    expect(
+        s,
+        [A, C],
+        """
 produce C:
     for i.j.fused in range(160):
         C[i.j.fused // 16, i.j.fused % 16] = A[i.j.fused // 16, i.j.fused % 16] * 2.0
-""")
+""",
+    )
     check_matrix(s, A, C)
 
 
@@ -152,12 +168,16 @@ def test_reorder():
     s = create_schedule(C.op)
     i, j = C.op.axis
     s[C].reorder(j, i)
-    expect(s, [A, C], """
+    expect(
+        s,
+        [A, C],
+        """
 produce C:
     for j in range(16):
         for i in range(10):
             C[i, j] = A[i, j] * 2.0
-""")
+""",
+    )
     check_matrix(s, A, C)
 
 
@@ -165,14 +185,18 @@ def test_reorder_puts_initial_values_before_the_first_reduce_loop():
     A, C, k = row_sum()
     s = create_schedule(C.op)
     s[C].reorder(k, C.op.axis[0])
-    expect(s, [A, C], """
+    expect(
+        s,
+        [A, C],
+        """
 produce C:
     for i in range(4):
         C[i] = 0.0
     for k in range(16):
         for i_1 in range(4):
             C[i_1] = C[i_1] + A[i_1, k]
-""")
+""",
+    )
     check_sum(s, A, C)
 
 
@@ -212,7 +236,10 @@ def test_compute_at_computes_what_one_iteration_needs():
     s = create_schedule(C.op)
     io, _ = s[C].split(C.op.axis[0], factor=4)
     s[B].compute_at(s[C], io)
-    expect(s, [A, C], """
+    expect(
+        s,
+        [A, C],
+        """
 produce C:
     for i.outer in range(4):
         allocate B: float32[4]
@@ -221,7 +248,8 @@ produce C:
                 B[i] = A[i.outer * 4 + i] * 2.0
         for i.inner in range(4):
             C[i.outer * 4 + i.inner] = B[i.inner] + 1.0
-""")
+""",
+    )
     check_chain(s, A, C)
 
 
@@ -261,11 +289,15 @@ def test_compute_inline_and_root_again():
     A, B, C = two_stages()
     s = create_schedule(C.op)
     s[B].compute_inline()
-    expect(s, [A, C], """
+    expect(
+        s,
+        [A, C],
+        """
 produce C:
     for i in range(16):
         C[i] = A[i] * 2.0 + 1.0
-""")
+""",
+    )
     check_chain(s, A, C)
     s[B].compute_root()
     assert "allocate B: float32[16]" in body_text(s, [A, C])
@@ -299,7 +331,10 @@ def test_transform_layout_packs_and_rewrites_readers():
     A, B, C = two_dimensional_chain()
     s = create_schedule(C.op)
     s[B].transform_layout(lambda i, j: [j // 8, i, j % 8])
-    expect(s, [A, C], """
+    expect(
+        s,
+        [A, C],
+        """
 allocate B: float32[3, 6, 8]
 produce B:
     for i in range(6):
@@ -309,7 +344,8 @@ produce C:
     for i_1 in range(6):
         for j_1 in range(20):
             C[i_1, j_1] = B[j_1 // 8, i_1, j_1 % 8] + 1.0
-""")
+""",
+    )
     check_chain(s, A, C)
 
 
@@ -318,7 +354,10 @@ def test_cache_read():
     s = create_schedule(C.op)
     BL = s.cache_read(B, "local", [C])
     s[BL].compute_at(s[C], C.op.axis[0])
-    expect(s, [A, C], """
+    expect(
+        s,
+        [A, C],
+        """
 allocate B: float32[16]
 produce B:
     for i in range(16):
@@ -329,7 +368,8 @@ produce C:
         produce B.local:
             B.local[0] = B[i_1]
         C[i_1] = B.local[0] + 1.0
-""")
+""",
+    )
     check_chain(s, A, C)
 
 
@@ -339,7 +379,10 @@ def test_cache_write_takes_the_reduction_along():
     CL = s.cache_write(C, "local")
     s[CL].compute_at(s[C], C.op.axis[0])
     assert s[CL].op.reduce_axis[0] is k
-    expect(s, [A, C], """
+    expect(
+        s,
+        [A, C],
+        """
 produce C:
     for i in range(4):
         allocate C.local: float32[1] in local
@@ -348,7 +391,8 @@ produce C:
             for k in range(16):
                 C.local[0] = C.local[0] + A[i, k]
         C[i] = C.local[0]
-""")
+""",
+    )
     check_sum(s, A, C)
 
 
@@ -370,7 +414,10 @@ def test_rfactor_with_a_tail():
     _, ki = s[C].split(k, factor=8)
     CF = s.rfactor(C, ki)
     assert [a.name for a in s[CF].op.axis] == ["k.inner", "i"]
-    expect(s, [A, C], """
+    expect(
+        s,
+        [A, C],
+        """
 allocate C.rf: float32[8, 4]
 produce C.rf:
     for k.inner in range(8):
@@ -384,7 +431,8 @@ produce C:
         C[i_1] = 0.0
         for k.inner_1 in range(8):
             C[i_1] = C[i_1] + C.rf[k.inner_1, i_1]
-""")
+""",
+    )
     check_sum(s, A, C)
 
 

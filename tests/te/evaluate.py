@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+
 from tilewright.te import ComputeOp, Tensor
 from tilewright.te.graph import operations
 from tilewright.tir import expr as tir

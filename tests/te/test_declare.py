@@ -7,6 +7,7 @@ import weakref
 import numpy as np
 import pytest
 from evaluate import evaluate
+
 from tilewright import te
 from tilewright.te.graph import consumers, operations
 from tilewright.tir.expr import Call

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from tilewright import te
 from tilewright.tir.errors import TEError
 

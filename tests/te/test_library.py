@@ -5,6 +5,7 @@ from math import erf
 import numpy as np
 import pytest
 from evaluate import evaluate
+
 from tilewright import te
 from tilewright.tir.errors import TEError
 
