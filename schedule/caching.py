@@ -139,8 +139,8 @@ class CachingPrimitives:
     def _nobody_attached_to(self, stage: Any, axes: Sequence[IterVar], what: str) -> None:
         for other in self.stages:
             if other.attach.kind == "at" and other.attach.consumer is stage and position_of(other.attach.axis, axes) is not None:
-                raise ScheduleError(f"{what}: stage {other.name} is computed at axis {stage.axis_name(other.attach.axis)} of stage {stage.name}, which goes away; "
-                                    f"place {other.name} afterwards")  # fmt: skip
+                axis = stage.axis_name(other.attach.axis)
+                raise ScheduleError(f"{what}: stage {other.name} is computed at axis {axis} of stage {stage.name}, which goes away; place {other.name} afterwards")
 
     @primitive("schedule")
     def rfactor(self, tensor: Tensor, axis: IterVar, factor_axis: int = 0) -> Any:

@@ -133,7 +133,7 @@ class LoopPrimitives(StageState):
         positions = [self._splittable(axis, "fuse") for axis in axes]
         self.compute_op("fuse")
         if any(b != a + 1 for a, b in pairwise(positions)):
-            raise ScheduleError(f"fuse on stage {self.name}: axes {', '.join(map(self.axis_name, axes))} are not consecutive, outermost first, among the leaves "
+            raise ScheduleError(f"fuse on stage {self.name}: axes {', '.join(map(self.axis_name, axes))} are not consecutive, outermost first, in "
                                 f"{self.leaves_text()}; bring them together with s[{self.name}].reorder(...)")  # fmt: skip
         kinds = {axis.kind for axis in axes}
         if len(kinds) > 1:
@@ -186,8 +186,8 @@ class LoopPrimitives(StageState):
         self.leaf(axis, kind)
         mark = self.marks.get(axis)
         if mark is not None and mark.kind not in ("serial", kind):
-            what = mark.thread.thread_tag if mark.thread is not None else mark.kind
-            raise ScheduleError(f"{kind} on stage {self.name}: axis {self.axis_name(axis)} is already {'bound to' if mark.thread else 'marked'} {what}; "
+            what = f"bound to {mark.thread.thread_tag}" if mark.thread is not None else f"marked {mark.kind}"
+            raise ScheduleError(f"{kind} on stage {self.name}: axis {self.axis_name(axis)} is already {what}; "
                                 "a loop has one kind: split it to have both")  # fmt: skip
         self.mark(axis).kind = kind
 
