@@ -8,6 +8,7 @@ language (CUDA) overrides the tables and the hooks named "Hook".
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, ClassVar
 
 from ..tir.errors import InternalError
@@ -317,7 +318,7 @@ def register_buffers(body: Stmt) -> dict[Buffer, list[tuple[int, int]]]:
         if None in pieces or len(pieces) > _MOST_REGISTER_VARIABLES:
             continue
         ordered = sorted(p for p in pieces if p is not None)
-        if all(first + lanes <= following for (first, lanes), (following, _) in zip(ordered, ordered[1:], strict=False)):
+        if all(first + lanes <= following for (first, lanes), (following, _) in pairwise(ordered)):
             found[buffer] = ordered
     return found
 

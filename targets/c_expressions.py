@@ -14,8 +14,8 @@ from ..tir.dtype import DType, dtype
 from ..tir.errors import InternalError
 from ..tir.expr import Binary, Broadcast, Buffer, Call, Cast, Choice, Const, Expr, Load, Not, Ramp, Var
 from ..tir.visit import _dispatch_table
-from .c_helpers import Helpers
-from .c_types import float_constant, integer_constant, is_reserved, scalar_type, vector_element
+from .c_helpers import Helpers, has_conversion
+from .c_types import SMALL_FLOATS, float_constant, integer_constant, is_reserved, scalar_type, small_float_bits
 from .writer import Identifiers
 
 # How tightly C operators bind. Where precedence surprises readers (shifts, bit operations beside arithmetic) their operands get parentheses.
@@ -43,8 +43,6 @@ INTEGER_CALLS: dict[str, tuple[str, int, int, int]] = {
     "truncmod": ("%", PRODUCT, PRODUCT, PRODUCT + 1),
 }
 MASK_OPERATORS = {"And": "&", "Or": "|", "EQ": "^", "NE": "^"}
-
-_FACT_OF_SMALL_FLOATS = ("float16", "bfloat16", "float8_e4m3", "float8_e5m2")
 
 
 class CExpressions:
@@ -80,8 +78,8 @@ class CExpressions:
         return self.names.of(e), ATOM
 
     def text_of_Const(self, e: Const) -> tuple[str, int]:
-        if e.dtype.element in _FACT_OF_SMALL_FLOATS:
-            raise self.refuse(e, "legalize")
+        if e.dtype.element in SMALL_FLOATS:
+            return f"{small_float_bits(e.value, e.dtype):#x}", ATOM
         if e.dtype.is_bool:
             return str(e.value), ATOM
         if e.dtype.is_float:
@@ -101,7 +99,7 @@ class CExpressions:
     def text_of_Binary(self, e: Binary) -> tuple[str, int]:
         """Add, Sub, Mul, Div, and comparisons of scalars."""
         name, kind = type(e).__name__, e.a.dtype
-        if kind.element in _FACT_OF_SMALL_FLOATS:
+        if kind.element in SMALL_FLOATS:
             raise self.refuse(e, "legalize")
         symbol, precedence, left, right = OPERATORS[name]
         if name in ("Add", "Sub", "Mul") and kind.is_integer and not e.exact:
@@ -146,7 +144,7 @@ class CExpressions:
         return self._extremum("max", e)
 
     def _extremum(self, family: str, e: Binary) -> tuple[str, int]:
-        if e.dtype.element in _FACT_OF_SMALL_FLOATS or e.dtype.is_bool:
+        if e.dtype.element in SMALL_FLOATS or e.dtype.is_bool:
             raise self.refuse(e, "legalize")
         return self._call(family, e.dtype, e.a, e.b)
 
@@ -170,11 +168,16 @@ class CExpressions:
 
     def text_of_Choice(self, e: Choice) -> tuple[str, int]:
         if e.condition.dtype.lanes == 1:
-            return f"{self.text(e.condition, CHOICE + 1)} ? {self.text(e.then, CHOICE + 1)} : {self.text(e.otherwise, CHOICE)}", CHOICE
+            return f"{self.text(e.condition, CHOICE + 1)} ? {self._arm(e.then)} : {self._arm(e.otherwise)}", CHOICE
         if type(e).__name__ == "IfThenElse":
             raise self.refuse(e, "legalize")
         select = self.helpers.use("select", e.dtype)
         return f"{select}({self.mask(e.condition, e.dtype.bits)}, {self.text(e.then)}, {self.text(e.otherwise)})", ATOM
+
+    def _arm(self, e: Expr) -> str:
+        """One arm of a conditional expression: both must be of one C type, and a vector in memory has one of its own."""
+        in_memory_type = e.__class__ is Load and e.dtype.lanes > 1
+        return f"({self.helpers.value_type(e.dtype)}){self.text(e, UNARY)}" if in_memory_type else self.text(e, CHOICE + 1)
 
     def mask(self, e: Expr, bits: int, level: int = 0) -> str:
         """A vector of bools as a mask with elements of `bits` bits."""
@@ -218,7 +221,7 @@ class CExpressions:
 
     def text_of_Cast(self, e: Cast) -> tuple[str, int]:
         source, to, h = e.value.dtype, e.dtype, self.helpers
-        small = [k for k in (source, to) if k.element in _FACT_OF_SMALL_FLOATS]
+        small = [k for k in (source, to) if k.element in SMALL_FLOATS]
         if small:
             return self._small_float(e, source, to)
         if to.is_bool:
@@ -230,9 +233,8 @@ class CExpressions:
                 if to.kind == "int":
                     return mask, UNARY
                 return f"__builtin_convertvector({mask}, {h.value_type(to)})", ATOM
-            if source.is_integer and to.is_integer and source.bits < to.bits and (source.bits, to.bits) in ((8, 16), (8, 32), (16, 32)):
-                if to.bits * to.lanes in (128, 256) and source.bits * source.lanes >= 32:
-                    return f"{h.use('convert', source, to.element)}({self.text(e.value)})", ATOM
+            if source.is_integer and to.is_integer and has_conversion(source, to):
+                return f"{h.use('convert', source, to.element)}({self.text(e.value)})", ATOM
             return f"__builtin_convertvector({self.text(e.value)}, {h.value_type(to)})", ATOM
         if source.is_float and to.is_integer:
             if to not in ("int32", "int64"):
@@ -242,11 +244,11 @@ class CExpressions:
 
     def _small_float(self, e: Cast, source: DType, to: DType) -> tuple[str, int]:
         h, value = self.helpers, self.text(e.value)
-        if source.element in _FACT_OF_SMALL_FLOATS and to.element == "float32":
+        if source.element in SMALL_FLOATS and to.element == "float32":
             return f"{h.use('widen_float', source)}({value})", ATOM
         if source.element == "float32":
             return f"{h.use('narrow_float', to)}({value})", ATOM
-        if source.element == "float64" and to.element in _FACT_OF_SMALL_FLOATS:
+        if source.element == "float64" and to.element in SMALL_FLOATS:
             return f"{h.use('narrow_float', to)}({h.use('odd_float', source)}({value}))", ATOM
         raise self.refuse(e, "legalize")
 
@@ -258,10 +260,10 @@ class CExpressions:
             if scalar_type(kind) == scalar_type(e.dtype):
                 return self.text(e.args[0], ATOM), ATOM
             if kind.lanes == 1 and not {kind.kind, e.dtype.kind} <= {"int", "uint"}:
-                return f"{h.use('bits', self._carrier(kind), self._carrier(e.dtype))}({self.text(e.args[0])})", ATOM
+                return f"{h.use('bits', kind, e.dtype)}({self.text(e.args[0])})", ATOM
             return f"({h.value_type(e.dtype)}){self.text(e.args[0], UNARY)}", UNARY
         if kind.is_float:
-            if kind.element in _FACT_OF_SMALL_FLOATS:
+            if kind.element in SMALL_FLOATS:
                 raise self.refuse(e, "legalize")
             return f"{h.math.use(e.name, kind.element, kind.lanes)}({', '.join([self.text(a) for a in e.args])})", ATOM
         if e.name in ("shift_left", "shift_right"):
@@ -275,10 +277,6 @@ class CExpressions:
         if e.name == "abs" and kind.kind == "uint":
             return self.text(e.args[0], ATOM), ATOM
         return self._call(e.name, kind, *e.args)
-
-    def _carrier(self, kind: DType) -> DType:
-        """The dtype of the bits that hold a value: uint16 has no dtype, so small floats stay what they are."""
-        return kind
 
     def _shift(self, e: Call) -> tuple[str, int]:
         """By a constant in range, C's operator; else a function that minds the range."""

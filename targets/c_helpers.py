@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from ..tir.dtype import DType, dtype
 from .c_math import MathLibrary
-from .c_types import SCALARS, scalar_type, vector_element, vector_typedefs
+from .c_types import SCALARS, SMALL_FLOATS, scalar_type, vector_element, vector_typedefs
 
 INLINE = "static inline __attribute__((always_inline)) "
 
@@ -322,34 +322,34 @@ def _convert(h: Helpers, name: str, kind: DType, to: str) -> str:
     return _function(f"{result} {name}({t} x)", f"#if defined({feature}) && !defined(__clang__)", *special, "#else", f"    {general}", "#endif")
 
 
+def has_conversion(kind: DType, to: DType) -> bool:
+    """Whether the family "convert" has more to say than __builtin_convertvector."""
+    widens = (kind.bits, to.bits) in ((8, 16), (8, 32), (16, 32))
+    return widens and to.bits * to.lanes in (128, 256) and kind.bits * kind.lanes >= 32
+
+
 def _gcc_conversion(h: Helpers, kind: DType, to: DType) -> tuple[list[str], str]:
-    if to.bits > kind.bits:  # widen the low half of a 16-byte vector
-        letter = {8: "b", 16: "w"}[kind.bits] + {16: "w", 32: "d"}[to.bits]
-        suffix = "256" if to.bits * to.lanes == 256 else "128"
-        sign = "s" if kind.kind == "int" else "z"
-        filled = 128 // kind.bits
-        signed = f"int{kind.bits}x{filled}"
-        full = h.vector(f"int{kind.bits}", filled)
-        if kind.bits * kind.lanes == 128:
-            source = f"({signed})x"
-        else:
-            whole = h.vector("int64" if kind.bits * kind.lanes == 64 else "int32", 128 // (kind.bits * kind.lanes))
-            scalar = "int64_t" if kind.bits * kind.lanes == 64 else "int32_t"
-            source = f"({full})({whole}){{({scalar})x}}"
-        char = f"    typedef char bytes_t __attribute__((vector_size(16)));\n    {full} narrow = {source};" if kind.bits == 8 else f"    {full} narrow = {source};"
-        argument = "(bytes_t)narrow" if kind.bits == 8 else "narrow"
-        return [char, f"    return ({h.value_type(to)})__builtin_ia32_pmov{sign}x{letter}{suffix}({argument});"], "__AVX2__"
-    raise KeyError((kind, to))
+    """Lines that use the instruction which widens the low elements of a 16-byte vector, and the macro that says the machine has it."""
+    size, result = kind.bits * kind.lanes, h.value_type(to)
+    low = h.vector(f"int{kind.bits}", 128 // kind.bits)
+    if size < 128:
+        filled = h.vector(f"int{size}", 128 // size)
+        value = f"({low})({filled}){{(int{size}_t)x}}"
+    else:
+        value = f"({low})x"
+    letters = {8: "b", 16: "w"}[kind.bits] + {16: "w", 32: "d"}[to.bits]
+    instruction = f"__builtin_ia32_pmov{'s' if kind.kind == 'int' else 'z'}x{letters}{to.bits * to.lanes}"
+    argument = f"(bytes_t){value}" if kind.bits == 8 else value
+    typedef = ["    typedef char bytes_t __attribute__((vector_size(16)));"] if kind.bits == 8 else []
+    return [*typedef, f"    return ({result}){instruction}({argument});"], "__AVX2__"
 
 
-# Small floats: how they are laid out, and how to convert without the machine's help. Rounding is to nearest, ties to even.
-# name -> (mantissa bits, exponent bias, has infinities)
-_SMALL_FLOATS = {"float16": (10, 15, True), "bfloat16": (7, 127, True), "float8_e5m2": (2, 15, True), "float8_e4m3": (3, 7, False)}
+# Small floats: conversions without the machine's help. Rounding is to nearest, ties to even.
 
 
 def _widen_float(h: Helpers, name: str, kind: DType) -> str:
     """A small float as float32, exactly."""
-    bits = {"float16": 16, "bfloat16": 16}.get(kind.element, 8)
+    bits = kind.bits
     single, narrow = dtype("float32").vector(kind.lanes), h.value_type(kind)
     t, u = h.value_type(single), _unsigned(h, single)
     head = f"{t} {name}({narrow} x)"
@@ -359,20 +359,17 @@ def _widen_float(h: Helpers, name: str, kind: DType) -> str:
     wide = f"({u})x" if kind.lanes == 1 else f"__builtin_convertvector(x, {u})"
     if kind.element == "bfloat16":
         return _function(head, f"return {as_float}({wide} << 16);")
-    mantissa, bias, infinities = _SMALL_FLOATS[kind.element]
+    mantissa, bias, too_large, nan = SMALL_FLOATS[kind.element]
     magnitude = (1 << (bits - 1)) - 1
-    top = 0x7F800000
-    special = f"(wide & {magnitude}) >= {0x7C00 if bits == 16 else 0x7C if infinities else 0x7F}"
+    special = f"(wide & {magnitude:#x}) >= {too_large:#x}"
     lines = [f"{u} wide = {wide};",
-             f"{u} value = {h.use('bits', single, 'uint32')}({as_float}((wide & {magnitude}) << {23 - mantissa}) * 0x1p{127 - bias}f);"]  # fmt: skip
+             f"{u} value = {h.use('bits', single, 'uint32')}({as_float}((wide & {magnitude:#x}) << {23 - mantissa}) * 0x1p{127 - bias}f);"]  # fmt: skip
     # The exponent is put right by the multiplication, which also makes denormals normal.
     if kind.lanes == 1:
-        lines.append(f"if ({special}) value |= {top}u;")
-        if not infinities:
-            lines[-1] = f"if ({special}) value = {0x7FC00000}u;"
+        lines.append(f"if ({special}) value |= {'0x7fc00000u' if too_large == nan else '0x7f800000u'};")
     else:
-        lines.append(f"value |= ({u})({special}) & {top};")
-    lines.append(f"return {as_float}(value | (wide & {magnitude + 1}) << {32 - bits});")
+        lines.append(f"value |= ({u})({special}) & 0x7f800000;")
+    lines.append(f"return {as_float}(value | (wide & {magnitude + 1:#x}) << {32 - bits});")
     return _function(head, *_f16c(h, kind, lines, "x"))
 
 
@@ -393,7 +390,7 @@ def _f16c(h: Helpers, kind: DType, lines: list[str], argument: str) -> list[str]
 
 def _narrow_float(h: Helpers, name: str, kind: DType) -> str:
     """float32 as a small float `kind`."""
-    bits = {"float16": 16, "bfloat16": 16}.get(kind.element, 8)
+    bits = kind.bits
     single = dtype("float32").vector(kind.lanes)
     t, u, narrow = h.value_type(single), _unsigned(h, single), h.value_type(kind)
     head = f"{narrow} {name}({t} x)"
@@ -417,11 +414,8 @@ def _narrow_float(h: Helpers, name: str, kind: DType) -> str:
 
 
 def _narrow_scalar(h: Helpers, kind: DType) -> list[str]:
-    mantissa, bias, infinities = _SMALL_FLOATS[kind.element]
-    bits = 16 if kind.element == "float16" else 8
-    drop = 23 - mantissa
-    top = {"float16": 0x7C00, "float8_e5m2": 0x7C, "float8_e4m3": 0x7F}[kind.element]  # what is too large becomes: infinity, or NaN where there is none
-    nan = {"float16": 0x7E00, "float8_e5m2": 0x7E, "float8_e4m3": 0x7F}[kind.element]
+    mantissa, bias, too_large, nan = SMALL_FLOATS[kind.element]
+    bits, drop = kind.bits, 23 - mantissa
     least_normal = (128 - bias) << 23  # bits of the least normal number
     magic = (127 - bias - mantissa + 1 + 23) << 23  # bits of the float32 whose last place is the least denormal
     as_bits, as_float = h.use("bits", dtype("float32"), "uint32"), h.use("bits", dtype("uint32"), "float32")
@@ -431,7 +425,7 @@ def _narrow_scalar(h: Helpers, kind: DType) -> list[str]:
         f"if (value > 0x7f800000u) code = {nan:#x};",
         f"else if (value < {least_normal:#x}u) code = {as_bits}({as_float}(value) + {as_float}({magic:#x}u)) - {magic:#x}u;",
         f"else code = (value - {(127 - bias) << 23:#x}u + {(1 << (drop - 1)) - 1:#x} + (value >> {drop} & 1)) >> {drop};",
-        f"return ({scalar_type(kind)})((code > {top:#x} && value <= 0x7f800000u ? {top:#x} : code) | sign);",
+        f"return ({scalar_type(kind)})((code > {too_large:#x} && value <= 0x7f800000u ? {too_large:#x} : code) | sign);",
     ]
     if kind.element == "float16":
         special = "    return (uint16_t)__builtin_ia32_vcvtps2ph((float32x4){x}, 0)[0];"

@@ -6,6 +6,7 @@ wide as what it selects from, with lanes 0 and -1.
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 
@@ -72,7 +73,7 @@ def integer_constant(value: int, kind: DType) -> tuple[str, bool]:
 def float_constant(value: float, kind: DType) -> tuple[str, bool]:
     """The shortest decimal text that reads back as `value`, and whether it is a single token."""
     suffix = "f" if kind.element == "float32" else ""
-    if value != value:
+    if math.isnan(value):
         return f'__builtin_nan{suffix}("")', True
     if value in (float("inf"), float("-inf")):
         return f"{'-' if value < 0 else ''}__builtin_inf{suffix}()", value > 0
@@ -88,14 +89,39 @@ def float_constant(value: float, kind: DType) -> tuple[str, bool]:
     return text + suffix, not text.startswith("-")
 
 
+# Small floats, kept as bits: name -> (mantissa bits, exponent bias, code of what is too large: infinity, or NaN where there is none; code of NaN)
+SMALL_FLOATS = {
+    "float16": (10, 15, 0x7C00, 0x7E00),
+    "bfloat16": (7, 127, 0x7F80, 0x7FC0),
+    "float8_e5m2": (2, 15, 0x7C, 0x7E),
+    "float8_e4m3": (3, 7, 0x7F, 0x7F),
+}
+
+
+def small_float_bits(value: float, kind: DType) -> int:
+    """The bits of the small float nearest to `value` (ties to even)."""
+    mantissa, bias, too_large, nan = SMALL_FLOATS[kind.element]
+    sign = 1 << (kind.bits - 1) if math.copysign(1.0, value) < 0 else 0
+    if math.isnan(value):
+        return nan
+    if math.isinf(value):
+        return too_large | sign
+    exponent = max(math.frexp(value)[1] - 1, 1 - bias) if value else 1 - bias
+    code = round(math.ldexp(abs(value), mantissa - exponent)) + ((exponent + bias - 1) << mantissa)
+    return min(code, too_large) | sign
+
+
 # Words a name of the user's cannot have in C: of the language (and its GNU dialect, and C++ for the header), macros of the compiler and of
 # <stdint.h>, everything that the generator and its helpers define, names of types.
 _KEYWORDS = frozenset(
-    "auto break case char const continue default do double else enum extern float for goto if inline int long register restrict return short signed "
-    "sizeof static struct switch typedef union unsigned void volatile while asm typeof alignas alignof bool complex imaginary noreturn constexpr "
-    "nullptr thread_local static_assert true false unix linux i386 main errno "
-    "class template this new delete public private protected virtual operator namespace using try catch throw friend export explicit mutable typename "
-    "and or not xor bitand bitor compl and_eq or_eq not_eq xor_eq const_cast dynamic_cast static_cast reinterpret_cast typeid wchar_t requires concept".split()
+    re.findall(
+        r"\w+",
+        "auto break case char const continue default do double else enum extern float for goto if inline int long register restrict return short signed "
+        "sizeof static struct switch typedef union unsigned void volatile while asm typeof alignas alignof bool complex imaginary noreturn constexpr "
+        "nullptr thread_local static_assert true false unix linux i386 main errno "
+        "class template this new delete public private protected virtual operator namespace using try catch throw friend export explicit mutable typename "
+        "and or not xor bitand bitor compl and_eq or_eq not_eq xor_eq const_cast dynamic_cast static_cast reinterpret_cast typeid wchar_t requires concept"
+    )
 )
 _RESERVED_FORMS = re.compile(
     r"tw_.*|TW_.*|_.*|tilewright_.*|omp_.*|(u?int|float|bfloat|bool)(_fast|_least)?(\d+|ptr|max).*|(size|ptrdiff|ssize)_t"

@@ -1085,7 +1085,8 @@ def call(name: str, *args: Expr) -> Expr:
     if kind.lanes > 1 and all(a.__class__ is Broadcast for a in args):
         return broadcast(call(name, *[a.value for a in args]), kind.lanes)  # type: ignore[attr-defined]
     result = BOOL.vector(kind.lanes) if intrinsic.result == "bool" else kind
-    return _intern_on(_home(*args), (Call, name, *args), result, False, Call, name=name, args=args)
+    exact = intrinsic.exact and all(a.exact for a in args)
+    return _intern_on(_home(*args), (Call, name, *args), result, exact, Call, name=name, args=args)
 
 
 def reinterpret(a: Expr, to: DType) -> Expr:

@@ -13,7 +13,8 @@ class Intrinsic:
     """A function without effects.
 
     Attributes: `operands`: "float" (integers are cast to float32 first), "integer" or "any"; `result`: "same" as the operands, or "bool";
-    `numpy`: the NumPy function (or the expression in `a`, `b`, `c`) with the same meaning; `integer_identity`: of an integer it is the operand itself.
+    `numpy`: the NumPy function (or the expression in `a`, `b`, `c`) with the same meaning; `integer_identity`: of an integer it is the operand itself;
+    `exact`: of exact operands the result is exact (see expr.py).
     """
 
     name: str
@@ -22,6 +23,7 @@ class Intrinsic:
     result: str
     numpy: str
     integer_identity: bool = False
+    exact: bool = False
 
 
 INTRINSICS: dict[str, Intrinsic] = {
@@ -57,5 +59,8 @@ INTRINSICS: dict[str, Intrinsic] = {
         Intrinsic("shift_left", 2, "integer", "same", "a << b"),
         Intrinsic("shift_right", 2, "integer", "same", "a >> b"),
         Intrinsic("wrap", 1, "integer", "same", "a"),  # index arithmetic used as a value: from here on it wraps in its dtype
+        # What legalize makes of // and % where neither operand is negative and the divisor is not zero: C's own division.
+        Intrinsic("truncdiv", 2, "integer", "same", "a // b", exact=True),
+        Intrinsic("truncmod", 2, "integer", "same", "a % b", exact=True),
     )
 }

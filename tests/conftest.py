@@ -1,0 +1,27 @@
+"""What all tests share: golden files. `pytest --update-golden` writes them anew; look at the difference before you commit it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+def pytest_addoption(parser):
+    parser.addoption("--update-golden", action="store_true", help="write the golden files from what the code gives now")
+
+
+@pytest.fixture
+def golden(request):
+    """`golden(name, text)`: `text` is what the file `golden/<name>` beside the test says."""
+
+    def check(name: str, text: str) -> None:
+        path = Path(request.fspath).parent / "golden" / name
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            return
+        assert path.exists(), f"{path} is missing: run pytest --update-golden"
+        assert text == path.read_text(encoding="utf-8"), f"{path} differs; if that is meant, run pytest --update-golden"
+
+    return check
