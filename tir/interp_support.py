@@ -132,6 +132,8 @@ def popcount(bits: int) -> Callable[[Any], Any]:
 
 SCALAR_INTEGER_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "abs": abs,
+    "truncdiv": divide,
+    "truncmod": modulo,
     "shift_left": lambda a, b: a << b if 0 <= b < 64 else 0,
     "shift_right": lambda a, b: a >> min(b, 63) if b >= 0 else (-1 if a < 0 else 0),
 }

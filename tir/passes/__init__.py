@@ -2,6 +2,7 @@
 
 from .flatten import Flatten
 from .instruments import CountersInstrument, Dump, StopAfter, Times, Verify, default_instruments
+from .legalize import Legalize
 from .manager import Instrument, Pass, Pipeline
 from .partition import Partition
 from .pipeline import pipeline_for
@@ -9,7 +10,7 @@ from .storage import Storage
 from .unroll import Unroll
 from .vectorize import Vectorize
 
-PASSES: dict[str, type[Pass]] = {p.name: p for p in (Flatten, Partition, Vectorize, Storage, Unroll)}
+PASSES: dict[str, type[Pass]] = {p.name: p for p in (Flatten, Partition, Vectorize, Storage, Unroll, Legalize)}
 
 __all__ = [
     "PASSES", "CountersInstrument", "Dump", "Instrument", "Pass", "Pipeline", "StopAfter", "Times", "Verify", "default_instruments", "pipeline_for",
