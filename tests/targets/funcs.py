@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+
 from tilewright.targets.c import generate
 from tilewright.targets.module import Module, compile_module
 from tilewright.tir.dtype import dtype

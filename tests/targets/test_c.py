@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from tilewright.targets.c_types import small_float_bits
 from tilewright.tir import expr as E
 from tilewright.tir.dtype import SCALAR_NAMES, dtype
