@@ -79,21 +79,32 @@ class Analyzer:
 
     # ------------------------------------------------------------------------------------------------------- what is told
 
-    def bind(self, var: Var, domain: tuple[int | Expr, int | Expr]) -> None:
-        """From now on `var` lies in the half-open range `domain`, of integers or expressions."""
-        low, stop = as_expr(domain[0]), as_expr(domain[1])
-        least, most = self.bounds(low)[0], self.bounds(stop)[1]
-        self._narrow(var, least, None if most is None else most - 1)
-        for smaller, larger, apart in ((low, var, 0), (var, stop, 1)):
-            if smaller.__class__ is not Const and larger.__class__ is not Const and smaller.exact and larger.exact:
-                terms, constant = difference(larger, smaller)
-                self._proofs.facts = (*self._proofs.facts, (terms, constant - apart))
+    def bind(self, var: Var, domain: tuple[int | Expr | None, int | Expr | None]) -> None:
+        """From now on `var` lies in the half-open range `domain`, of integers or expressions; None: no limit."""
+        for limit, above in zip(domain, (False, True), strict=True):
+            if limit is None:
+                continue
+            end = as_expr(limit)
+            bound = self.bounds(end)[above]
+            if bound is not None:
+                self._narrow(var, *((None, bound - 1) if above else (bound, None)))
+            if end.__class__ is not Const and end.exact:
+                terms, constant = difference(end, var) if above else difference(var, end)
+                self._proofs.facts = (*self._proofs.facts, (terms, constant - above))
         self._forget()
 
-    def define(self, var: Var, value: Expr) -> None:
-        """From now on `var` is `value`, which takes its place in everything simplified."""
-        self._values[var] = value
-        self._forget()
+    def define(self, var: Var, value: Expr | None, met_before: bool = True) -> None:
+        """From now on `value` takes the place of `var` in everything simplified; None: no longer.
+
+        `met_before`: whether something with `var` may have been simplified already.
+        """
+        if value is None:
+            self._values.pop(var, None)
+        else:
+            self._values[var] = value
+        if met_before:
+            self._lasting_memo.clear()
+            self._forget()
 
     @contextmanager
     def constraint(self, condition: Expr) -> Iterator[None]:

@@ -6,11 +6,12 @@ from .legalize import Legalize
 from .manager import Instrument, Pass, Pipeline
 from .partition import Partition
 from .pipeline import pipeline_for
+from .simplify import Simplify
 from .storage import Storage
 from .unroll import Unroll
 from .vectorize import Vectorize
 
-PASSES: dict[str, type[Pass]] = {p.name: p for p in (Flatten, Partition, Vectorize, Storage, Unroll, Legalize)}
+PASSES: dict[str, type[Pass]] = {p.name: p for p in (Simplify, Flatten, Partition, Vectorize, Storage, Unroll, Legalize)}
 
 __all__ = [
     "PASSES", "CountersInstrument", "Dump", "Instrument", "Pass", "Pipeline", "StopAfter", "Times", "Verify", "default_instruments", "pipeline_for",

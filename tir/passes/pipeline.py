@@ -10,6 +10,7 @@ from ..verify import CLOSED, FLAT, IN_BOUNDS, NO_VECTOR_LOOPS, PARTITIONED, PLAC
 from .flatten import Flatten
 from .manager import Pipeline
 from .partition import Partition
+from .simplify import Simplify
 from .storage import Storage
 from .vectorize import Vectorize
 
@@ -32,10 +33,12 @@ def _pipeline(kind: str) -> Pipeline:
         "c",
         start=START,
         passes=(
+            Simplify(),  # decides conditions and drops loops that a schedule made for nothing
             Flatten(),  # one index per access: what all later passes reason about
             Partition(),  # on loops and plain guards; vectors would hide both
             Vectorize(),  # before storage: a buffer inside a vectorised loop gets a copy for each lane
             Storage(),  # after what may add or split buffers; before unrolling, which wants to know what is on the stack
+            Simplify(),  # what the passes above put together
         ),
         end=(TYPED, CLOSED, IN_BOUNDS, RACE_FREE, FLAT, PARTITIONED, NO_VECTOR_LOOPS, PLACED),
     )

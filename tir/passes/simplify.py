@@ -1,0 +1,176 @@
+"""Simplify: expressions in canonical form, decided conditions and loops that run at most once taken out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ..expr import Const, Expr, Var, const, logical_not
+from ..simplify import Analyzer
+from ..stmt import Allocate, Bind, For, Func, If, Prefetch, Produce, Seq, Stmt, Store, seq
+from ..verify import CLOSED, TYPED
+from .manager import Pass
+
+if TYPE_CHECKING:
+    from ..target import Target
+
+
+@dataclass(frozen=True)
+class Simplify(Pass):
+    """Before -> after, for example:
+
+        for i in range(8):                     for i in range(8):
+            for j in range(1):
+                if i * 4 + j < 32:
+                    A[(i * 16 + j) // 16]  ->      A[i]
+
+    The range of a loop's variable and the condition of an If are known inside them. Loops of extent 0, decided Ifs and statements without effect
+    go; the variable of a loop of extent 1 is 0, except that of a thread, which stays an index of the GPU.
+    """
+
+    name: ClassVar[str] = "simplify"
+    requires: ClassVar[tuple[str, ...]] = (TYPED, CLOSED)
+
+    def run(self, func: Func, target: Target) -> Func:
+        return simplify_function(func)
+
+
+def simplify_function(func: Func) -> Func:
+    """`func` simplified; itself where nothing changed."""
+    simplifier = _Simplifier()
+    for parameter in func.params:
+        for extent in parameter.shape:
+            if extent.__class__ is Var and extent.bounds[0] is None:  # type: ignore[union-attr]
+                simplifier.analyzer.bind(extent, (0, None))  # type: ignore[arg-type]
+    return func.with_body(simplifier.statement(func.body) or Seq(()))
+
+
+class _Simplifier:
+    """Walks statements; None stands for one without effect."""
+
+    def __init__(self) -> None:
+        self.analyzer = Analyzer()
+        self.simplify = self.analyzer.simplify
+        self._defined: dict[Var, Expr | None] = {}  # of each variable met, what took its place
+
+    def statement(self, s: Stmt) -> Stmt | None:
+        """The statement in place of `s`."""
+        return _HANDLERS[s.__class__](self, s)
+
+    def all(self, old: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """The simplified expressions; the same tuple where none changed."""
+        simplify = self.simplify
+        changed = False
+        new = []
+        for e in old:
+            done = simplify(e)
+            changed = changed or done is not e
+            new.append(done)
+        return tuple(new) if changed else old
+
+    def store(self, s: Store) -> Stmt | None:
+        indices, value, predicate = self.all(s.indices), self.simplify(s.value), s.predicate
+        if predicate is not None:
+            predicate = self.simplify(predicate)
+            if predicate.__class__ is Const:
+                if not predicate.value:  # type: ignore[attr-defined]
+                    return None
+                predicate = None
+        if indices is s.indices and value is s.value and predicate is s.predicate:
+            return s
+        return Store(s.buffer, indices, value, predicate)
+
+    def seq(self, s: Seq) -> Stmt | None:
+        changed = False
+        new = []
+        for child in s.body:
+            done = self.statement(child)
+            changed = changed or done is not child
+            if done is not None:
+                new.append(done)
+        if not new:
+            return None
+        return seq(*new) if changed else s
+
+    def loop(self, s: For) -> Stmt | None:
+        extent = self.simplify(s.extent)
+        low, high = self.analyzer.bounds(extent)
+        if high is not None and high <= 0:
+            return None
+        if low == high == 1 and s.kind != "thread":
+            self._define(s.var, const(0, s.var.dtype))
+            return self.statement(s.body)
+        self._define(s.var, None)
+        if extent.__class__ is Const and s.var.bounds == (0, extent.value - 1):  # type: ignore[attr-defined]
+            body = self.statement(s.body)
+        else:
+            with self.analyzer.scope():
+                self.analyzer.bind(s.var, (0, extent))
+                body = self.statement(s.body)
+        if body is None:
+            return None
+        if extent is s.extent and body is s.body:
+            return s
+        return For(s.var, extent, s.kind, body, s.thread, s.pragmas)
+
+    def _define(self, var: Var, value: Expr | None) -> None:
+        """In the statement that comes next, `var` is `value`; None: a variable. The copies of a body that passes make share variables."""
+        if var not in self._defined:
+            if value is not None:
+                self.analyzer.define(var, value, met_before=False)
+        elif self._defined[var] is not value:
+            self.analyzer.define(var, value)
+        self._defined[var] = value
+
+    def branch(self, s: If) -> Stmt | None:
+        condition = self.simplify(s.condition)
+        if condition.__class__ is Const:
+            chosen = s.then if condition.value else s.otherwise  # type: ignore[attr-defined]
+            return None if chosen is None else self.statement(chosen)
+        with self.analyzer.constraint(condition):
+            then = self.statement(s.then)
+        otherwise = s.otherwise
+        if otherwise is not None:
+            with self.analyzer.constraint(logical_not(condition)):
+                otherwise = self.statement(otherwise)
+        if then is None:
+            return None if otherwise is None else If(logical_not(condition), otherwise)
+        if condition is s.condition and then is s.then and otherwise is s.otherwise:
+            return s
+        return If(condition, then, otherwise)
+
+    def allocate(self, s: Allocate) -> Stmt | None:
+        body = self.statement(s.body)
+        return s if body is s.body else None if body is None else Allocate(s.buffer, body, s.place)
+
+    def bind(self, s: Bind) -> Stmt | None:
+        value = self.simplify(s.value)
+        if value.__class__ is Const or value.__class__ is Var:
+            self._define(s.var, value)
+            return self.statement(s.body)
+        self._define(s.var, None)
+        body = self.statement(s.body)
+        if body is None:
+            return None
+        return s if value is s.value and body is s.body else Bind(s.var, value, body)
+
+    def produce(self, s: Produce) -> Stmt | None:
+        body = self.statement(s.body)
+        return s if body is s.body else None if body is None else Produce(s.name, body)
+
+    def prefetch(self, s: Prefetch) -> Stmt:
+        indices = self.all(s.indices)
+        return s if indices is s.indices else Prefetch(s.buffer, indices)
+
+
+_HANDLERS: dict[type, Callable[[_Simplifier, Any], Stmt | None]] = {
+    Store: _Simplifier.store,
+    Seq: _Simplifier.seq,
+    For: _Simplifier.loop,
+    If: _Simplifier.branch,
+    Allocate: _Simplifier.allocate,
+    Bind: _Simplifier.bind,
+    Produce: _Simplifier.produce,
+    Prefetch: _Simplifier.prefetch,
+}
