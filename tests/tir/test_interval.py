@@ -1,6 +1,7 @@
 """Symbolic intervals are sound everywhere, and tight for sums, quotients and remainders."""
 
 import pytest
+
 from tilewright import tir
 from tilewright.tir.expr import load
 from tilewright.tir.interval import constant_upper_bound, interval
