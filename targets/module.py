@@ -80,13 +80,29 @@ class Module:
         return TimeEvaluator(self, {"repeat": repeat, "number": number, "min_repeat_ms": min_repeat_ms, "flush_cache": flush_cache})
 
     def export_library(self, path: str | os.PathLike[str]) -> None:
-        """Write the library to `path`, and beside it a C header (same name, ".h") for use without Python. `load_module` reads it back."""
+        """Write the library to `path`, and beside it a C header (same name, ".h") for use without Python. `load_module` reads it back.
+
+        A TargetError where nothing can be written there, or the library's own file was removed.
+        """
         path = Path(path)
         if path.suffix == ".h":
             raise TargetError(f"export_library({str(path)!r}): the header gets the name with .h; give the library another, for example .so")
-        header = path.with_suffix(".h")
-        _replace_file(path, Path(self.library_path).read_bytes())
-        _replace_file(header, c_header(self.signature, self.target, library_file=path.name).encode())
+        content = self._library_content()
+        try:
+            _replace_file(path, content)
+            _replace_file(path.with_suffix(".h"), c_header(self.signature, self.target, library_file=path.name).encode())
+        except OSError as error:
+            raise TargetError(f"export_library({str(path)!r}): {error.strerror}: {path.parent}") from None
+
+    def _library_content(self) -> bytes:
+        try:
+            return Path(self.library_path).read_bytes()
+        except OSError as error:
+            if self._source is None:
+                raise TargetError(f"{self.library_path}, from which {self.name} was loaded, cannot be read: {error.strerror}") from None
+            # Removed from the cache since; the library stays loaded, but its file has to be made again.
+            build = compile_source(self._source, self.target, uses_openmp=self.signature.uses_openmp)
+            return build.library_path.read_bytes()
 
     def close(self) -> None:
         """Unload the library, once calls that are running have come back. Further calls are a TargetError."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import subprocess
 import threading
 import time
@@ -195,6 +196,21 @@ def test_what_cannot_be_loaded_or_exported(tmp_path):
         load_module(tmp_path / "text.so")
     with pytest.raises(TargetError, match="the header gets the name"):
         compile_module(kernels.add(), TARGET).export_library(tmp_path / "f.h")
+    with pytest.raises(TargetError, match=r"No such file or directory: .*nowhere"):
+        compile_module(kernels.add(), TARGET).export_library(tmp_path / "nowhere" / "f.so")
+
+
+def test_export_after_the_file_is_gone(tmp_path):
+    module = compile_module(kernels.add(salt="gone"), TARGET)
+    shutil.rmtree(Path(module.library_path).parent)  # what another process does that shrinks the cache
+    module.export_library(tmp_path / "f.so")
+    loaded = load_module(tmp_path / "f.so")
+    (tmp_path / "f.so").unlink()
+    a, c = np.ones(8, "f"), np.empty(8, "f")
+    loaded(a, a, c)
+    assert (c == 2).all()
+    with pytest.raises(TargetError, match=r"f\.so, from which add was loaded, cannot be read"):
+        loaded.export_library(tmp_path / "g.so")
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,18 @@ from . import kernels
 from .processes import check_python, run_python
 
 TARGET = Target("c", threads=2)
-COMPILERS = [name for name in ("gcc", "clang") if shutil.which(name)]
+
+
+def is_complete(name):
+    """Whether this compiler is here, with its runtimes of OpenMP and the sanitizers."""
+    flags = ("-fopenmp", "-fsanitize=address,undefined", "-shared", "-fPIC", "-xc", "-", "-o", os.devnull)
+    return (
+        shutil.which(name) is not None
+        and subprocess.run([name, *flags], input="#include <omp.h>\n", text=True, capture_output=True, check=False).returncode == 0
+    )
+
+
+COMPILERS = [name for name in ("gcc", "clang") if is_complete(name)]
 
 
 @pytest.fixture
