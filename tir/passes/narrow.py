@@ -1,0 +1,195 @@
+"""Narrow: chooses the width of index arithmetic: int32 where every intermediate value provably fits, else int64, cast at the leaves.
+
+    A[i * 65536 + j]   with i < 65536, j < 65536   ->   A[int64(i) * 65536 + int64(j)]
+
+Before this pass exact integers are mathematical values and their dtype means nothing; after it they are numbers of their dtype, so only the generator
+comes behind. A loop or let variable that may not fit int32 becomes int64 (one with a symbolic extent does). A sum, product or quotient has one width
+throughout: converting in the middle costs more than wide arithmetic. Where exact arithmetic is used as a value, the value keeps its dtype and wraps
+in it, as NumPy's would. Arithmetic on data is left as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from ..bounds import constant_bounds
+from ..dtype import INT32, INT64, DType
+from ..expr import Binary, Broadcast, Cast, Choice, Comparison, Const, Expr, Load, Ramp, Var, broadcast, cast, const, load, maximum, ramp
+from ..stmt import Allocate, Bind, For, Func, Place, Prefetch, Stmt, Store
+from ..verify import CLOSED, NARROW, TYPED
+from ..visit import Rewriter
+from .manager import Pass
+
+if TYPE_CHECKING:
+    from ..target import Target
+
+_LOW, _HIGH = int(INT32.low), int(INT32.high)
+
+
+@dataclass(frozen=True)
+class Narrow(Pass):
+    """Give every integer expression a dtype that holds its values."""
+
+    name: ClassVar[str] = "narrow"
+    requires: ClassVar[tuple[str, ...]] = (TYPED, CLOSED)
+    gives: ClassVar[tuple[str, ...]] = (NARROW,)
+
+    def run(self, func: Func, target: Target) -> Func:
+        narrower = _Narrower()
+        body = narrower.rewrite_statement(func.body)
+        call, thread = (narrower.bytes(total) for total in func.workspace_bytes)
+        if body is func.body and call is func.workspace_bytes[0] and thread is func.workspace_bytes[1]:
+            return func
+        return Func(func.name, func.params, func.outputs, body, func.sizes, (call, thread))
+
+
+class _Narrower(Rewriter):
+    """`rewrite` gives a value of the same dtype; `index` one of either width."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.variables: dict[Var, Var] = {}
+        self._fits: dict[Expr, bool] = {}
+        self._at_width: dict[DType, dict[Expr, Expr]] = {INT32: {}, INT64: {}}
+
+    # ----------------------------------------------------------------------------------------------------- exact arithmetic
+
+    def fits(self, e: Expr) -> bool:
+        """Whether the exact expression `e` and all it is made of fit int32."""
+        found = self._fits.get(e)
+        if found is None:
+            low, high = constant_bounds(e)
+            found = low is not None and high is not None and low >= _LOW and high <= _HIGH
+            if found and not self._is_leaf(e):
+                operands = (e.then, e.otherwise) if isinstance(e, Choice) else e.children  # a condition has its own widths
+                for operand in operands:
+                    if not self.fits(operand):
+                        found = False
+                        break
+            self._fits[e] = found
+        return found
+
+    @staticmethod
+    def _is_leaf(e: Expr) -> bool:
+        """Whether the exact expression `e` is not made of exact integers."""
+        if e.__class__ is Cast:
+            return not (e.value.exact and e.value.dtype.is_integer)  # type: ignore[attr-defined]
+        return e.__class__ is Var or e.__class__ is Const
+
+    def at_width(self, e: Expr, kind: DType) -> Expr:
+        """The exact expression `e` computed in `kind`."""
+        memo = self._at_width[kind]
+        found = memo.get(e)
+        if found is None:
+            found = memo[e] = self._computed(e, kind)
+        return found
+
+    def _computed(self, e: Expr, kind: DType) -> Expr:
+        cls = e.__class__
+        if cls is Const:
+            return const(e.value, kind)  # type: ignore[attr-defined]
+        if cls is Var:
+            return cast(self.variables.get(e, e), kind)  # type: ignore[call-overload]
+        if isinstance(e, Binary):
+            return e.make(self.at_width(e.a, kind), self.at_width(e.b, kind))
+        if isinstance(e, Ramp):
+            return ramp(self.at_width(e.base, kind), self.at_width(e.stride, kind), e.dtype.lanes)
+        if isinstance(e, Broadcast):
+            return broadcast(self.at_width(e.value, kind), e.dtype.lanes)
+        if isinstance(e, Choice):
+            return e.make(self.rewrite(e.condition), self.at_width(e.then, kind), self.at_width(e.otherwise, kind))
+        assert isinstance(e, Cast)
+        return cast(self.rewrite(e.value), kind) if self._is_leaf(e) else self.at_width(e.value, kind)
+
+    def index(self, e: Expr) -> Expr:
+        """`e` where only its value matters, not its dtype."""
+        if not e.exact:
+            return self.rewrite(e)
+        return self.at_width(e, INT32 if self.fits(e) else INT64)
+
+    def bytes(self, total: int | Expr) -> int | Expr:
+        """A number of bytes."""
+        return self.index(total) if isinstance(total, Expr) else total
+
+    # --------------------------------------------------------------------------------------------------------------- values
+
+    def rewrite(self, node: Expr) -> Expr:
+        found = self.memo.get(node)
+        if found is None:
+            if node.exact and node.dtype.is_integer:
+                found = cast(self.index(node), node.dtype)
+            else:
+                found = self._table[node.__class__](self, node)
+            self.memo[node] = found
+        return found
+
+    def rewrite_Comparison(self, node: Comparison) -> Expr:
+        a, b = node.a, node.b
+        if a.exact and b.exact and a.dtype.is_integer:
+            kind = INT32 if self.fits(a) and self.fits(b) else INT64
+            new_a, new_b = self.at_width(a, kind), self.at_width(b, kind)
+        else:
+            new_a, new_b = self.rewrite(a), self.rewrite(b)
+        return node if new_a is a and new_b is b else node.make(new_a, new_b)
+
+    def rewrite_Cast(self, node: Cast) -> Expr:
+        value = self.index(node.value)
+        return node if value is node.value else cast(value, node.dtype)
+
+    def rewrite_Load(self, node: Load) -> Expr:
+        index = self.index(node.indices[0]) if len(node.indices) == 1 else None
+        indices = node.indices if index is node.indices[0] else tuple(self.index(i) for i in node.indices)
+        predicate = None if node.predicate is None else self.rewrite(node.predicate)
+        return node if indices is node.indices and predicate is node.predicate else load(node.buffer, indices, predicate)
+
+    # ----------------------------------------------------------------------------------------------------------- statements
+
+    def rewrite_Store(self, node: Store) -> Stmt:
+        indices = tuple(self.index(i) for i in node.indices)
+        value = self.rewrite(node.value)
+        predicate = None if node.predicate is None else self.rewrite(node.predicate)
+        if value is node.value and predicate is node.predicate and all(a is b for a, b in zip(indices, node.indices, strict=True)):
+            return node
+        return Store(node.buffer, indices, value, predicate)
+
+    def rewrite_Prefetch(self, node: Prefetch) -> Stmt:
+        return Prefetch(node.buffer, tuple(self.index(i) for i in node.indices))
+
+    def rewrite_For(self, node: For) -> Stmt:
+        var, extent = node.var, self.index(node.extent)
+        low, high = constant_bounds(node.extent)
+        if not self.fits(var) or (high is not None and high > _HIGH):
+            extent = cast(extent, INT64)
+        elif extent.dtype is INT64:
+            if low is None or low < _LOW:  # what is below zero must not wrap to above
+                extent = maximum(extent, const(0, INT64))
+            extent = cast(extent, INT32)
+        var = self._variable(var, extent.dtype)
+        body = self.rewrite_statement(node.body)
+        if extent is node.extent and body is node.body and var is node.var:
+            return node
+        return For(var, extent, node.kind, body, node.thread, node.pragmas)
+
+    def rewrite_Bind(self, node: Bind) -> Stmt:
+        var, value = node.var, node.value
+        if value.exact and value.dtype.is_integer:
+            value = self.at_width(value, INT32 if self.fits(value) and self.fits(var) else INT64)
+            var = self._variable(var, value.dtype)
+        else:
+            value = self.rewrite(value)
+        body = self.rewrite_statement(node.body)
+        return node if value is node.value and body is node.body and var is node.var else Bind(var, value, body)
+
+    def _variable(self, var: Var, kind: DType) -> Var:
+        """`var`, or the one in its place of another width."""
+        if var.dtype is kind:
+            return var
+        new = self.variables[var] = Var(var.name, kind, var.bounds)
+        return new
+
+    def rewrite_Allocate(self, node: Allocate) -> Stmt:
+        place, body = node.place, self.rewrite_statement(node.body)
+        if place is not None and isinstance(place.offset, Expr):
+            place = Place(place.kind, self.bytes(place.offset))
+        return node if body is node.body and place is node.place else Allocate(node.buffer, body, place)
