@@ -4,6 +4,7 @@ from .flatten import Flatten
 from .instruments import CountersInstrument, Dump, StopAfter, Times, Verify, default_instruments
 from .legalize import Legalize
 from .manager import Instrument, Pass, Pipeline
+from .narrow import Narrow
 from .partition import Partition
 from .pipeline import pipeline_for
 from .simplify import Simplify
@@ -11,7 +12,7 @@ from .storage import Storage
 from .unroll import Unroll
 from .vectorize import Vectorize
 
-PASSES: dict[str, type[Pass]] = {p.name: p for p in (Simplify, Flatten, Partition, Vectorize, Storage, Unroll, Legalize)}
+PASSES: dict[str, type[Pass]] = {p.name: p for p in (Simplify, Flatten, Partition, Vectorize, Storage, Unroll, Narrow, Legalize)}
 
 __all__ = [
     "PASSES", "CountersInstrument", "Dump", "Instrument", "Pass", "Pipeline", "StopAfter", "Times", "Verify", "default_instruments", "pipeline_for",

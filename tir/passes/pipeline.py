@@ -6,12 +6,15 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ..errors import TargetError
-from ..verify import CLOSED, FLAT, IN_BOUNDS, NO_VECTOR_LOOPS, PARTITIONED, PLACED, RACE_FREE, TYPED
+from ..verify import CLOSED, EMITTABLE, FLAT, IN_BOUNDS, NARROW, NO_VECTOR_LOOPS, PARTITIONED, PLACED, RACE_FREE, TYPED, UNROLLED
 from .flatten import Flatten
+from .legalize import Legalize
 from .manager import Pipeline
+from .narrow import Narrow
 from .partition import Partition
 from .simplify import Simplify
 from .storage import Storage
+from .unroll import Unroll
 from .vectorize import Vectorize
 
 if TYPE_CHECKING:
@@ -38,7 +41,10 @@ def _pipeline(kind: str) -> Pipeline:
             Partition(),  # on loops and plain guards; vectors would hide both
             Vectorize(),  # before storage: a buffer inside a vectorised loop gets a copy for each lane
             Storage(),  # after what may add or split buffers; before unrolling, which wants to know what is on the stack
+            Unroll(),  # register tiles: after storage, which decides what is on the stack
             Simplify(),  # what the passes above put together
+            Narrow(),  # after all that does exact arithmetic: from here on integers are numbers of their dtype
+            Legalize(),  # what C has no words for
         ),
-        end=(TYPED, CLOSED, IN_BOUNDS, RACE_FREE, FLAT, PARTITIONED, NO_VECTOR_LOOPS, PLACED),
+        end=(TYPED, CLOSED, IN_BOUNDS, RACE_FREE, FLAT, PARTITIONED, NO_VECTOR_LOOPS, PLACED, UNROLLED, NARROW, EMITTABLE),
     )
