@@ -140,7 +140,7 @@ class CachingPrimitives:
         for other in self.stages:
             if other.attach.kind == "at" and other.attach.consumer is stage and position_of(other.attach.axis, axes) is not None:
                 axis = stage.axis_name(other.attach.axis)
-                raise ScheduleError(f"{what}: stage {other.name} is computed at axis {axis} of stage {stage.name}, which goes away; place {other.name} afterwards")
+                raise ScheduleError(f"{what}: stage {other.name} is computed at axis {axis} of stage {stage.name}, which goes away; place it afterwards")
 
     @primitive("schedule")
     def rfactor(self, tensor: Tensor, axis: IterVar, factor_axis: int = 0) -> Any:
