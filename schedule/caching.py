@@ -190,7 +190,8 @@ class CachingPrimitives:
         change = Substitute(mapping).rewrite
         if op.condition is not None:
             own = change(op.condition)
-            condition = own if condition is None else logical_and(condition, own)
+            # nested, not joined by "and": past the end of the axis the condition must not be looked at, it may read there
+            condition = own if condition is None else if_then_else(condition, own, as_expr(False))
         body = tuple(change(e) for e in op.body)
         axes = (*axes[:factor_axis], factored, *axes[factor_axis:])
         name = f"{op.name}.rf"
