@@ -50,8 +50,8 @@ CONSTANTS: dict[str, dict[str, float | int]] = {
         "SQRT_HALF_TO_ONE": 0x3F800000 - 0x3F3504F3,  # distance of the bit patterns of sqrt(1/2) and 1
         "LOG1P_LARGE": float.fromhex("0x1p60"),
         "TWO_OVER_PI": 0.6366197723675814,
-        "HALF_PI_1": float.fromhex("0x1.92p+0"),  # 12 bits each: products with a quadrant below 2^12 are exact
-        "HALF_PI_2": float.fromhex("0x1.fb4p-12"),
+        "HALF_PI_1": float.fromhex("0x1.92p+0"),  # the first three: exact products with a quadrant below 2^12,
+        "HALF_PI_2": float.fromhex("0x1.fb4p-12"),  # the first two: exact differences
         "HALF_PI_3": float.fromhex("0x1.444p-24"),
         "HALF_PI_4": float.fromhex("0x1.68c234c4c6629p-39"),
         "TRIG_LIMIT": 6000.0,
@@ -85,10 +85,10 @@ CONSTANTS: dict[str, dict[str, float | int]] = {
         "SQRT_HALF_TO_ONE": 0x3FF0000000000000 - 0x3FE6A09E667F3BCD,
         "LOG1P_LARGE": float.fromhex("0x1p120"),
         "TWO_OVER_PI": 0.6366197723675814,
-        "HALF_PI_1": float.fromhex("0x1.921fb544p+0"),  # 33 bits each: products with a quadrant below 2^20 are exact
-        "HALF_PI_2": float.fromhex("0x1.0b4611a6p-34"),
-        "HALF_PI_3": float.fromhex("0x1.3198a2ep-69"),
-        "HALF_PI_4": float.fromhex("0x1.b839a252049c1p-104"),
+        "HALF_PI_1": float.fromhex("0x1.921fb544p+0"),  # the first three: exact products with a quadrant below 2^20,
+        "HALF_PI_2": float.fromhex("0x1.0b46p-34"),  # the first two: exact differences
+        "HALF_PI_3": float.fromhex("0x1.1a62633p-54"),
+        "HALF_PI_4": float.fromhex("0x1.45c06e0e68948p-86"),
         "TRIG_LIMIT": 1.0e6,
     },
 }
@@ -397,8 +397,9 @@ F n = shifted - MAGIC;
 *quadrant = $bits(shifted);
 F r = a - n * HALF_PI_1;
 r = r - n * HALF_PI_2;
-r = r - n * HALF_PI_3;
-return r - n * HALF_PI_4;""",
+F rounded = r - n * HALF_PI_3;
+F lost = (r - rounded) - n * HALF_PI_3;
+return rounded + (lost - n * HALF_PI_4);""",
     ),
     "sin_of_quadrant": MathFunction(  # sin(q pi/2 + r)
         "F",

@@ -7,24 +7,20 @@ from __future__ import annotations
 
 import ctypes
 import re
-import shutil
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tilewright.targets.c_math import MathLibrary, dependencies, function_name, math_source, vector_typedef
 from tilewright.targets.c_math_table import FUNCTIONS
+from tilewright.targets.toolchain import find_compiler, flags, installed_compilers
 from tilewright.tir.errors import InternalError
+from tilewright.tir.target import Target
 
-# fmt: off
-FLAGS = [
-    "-O2", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-Wall", "-Wextra", "-Werror", "-Wno-psabi",
-    "-Wno-unused-function",
-]
-# fmt: on
-COMPILERS = [c for c in ("gcc", "clang", "clang-19") if shutil.which(c)]
-MACHINES = [(c, ["-march=native"]) for c in COMPILERS] + [(COMPILERS[0], [])]
+WARNINGS = ("-Wall", "-Wextra", "-Werror", "-Wno-psabi", "-Wno-unused-function")
+MACHINES = [(compiler, True) for compiler in installed_compilers()] + [(find_compiler(), False)]  # compiler, the machine's instructions?
 ELEMENTS = {"float32": ("float", np.float32), "float64": ("double", np.float64)}
 LANES = {"float32": (1, 2, 8, 32), "float64": (1, 2, 4, 16)}
 UNARY = [name for name, f in FUNCTIONS.items() if f.public and f.parameters == ("F x",) and f.result == "F"]
@@ -52,41 +48,43 @@ REFERENCES = {
 }
 
 
-def build(folder, compiler: str, machine: list[str]) -> ctypes.CDLL:
-    """A library: `name_float32x8(a, b, c, out, n)` for every function; `reference_name(x, high, low, n)`: high + low is the exact value."""
-    library, loops = MathLibrary(vector_bytes=32), []
-    for dtype, (c_type, _) in ELEMENTS.items():
-        for lanes in LANES[dtype]:
-            for name, function in FUNCTIONS.items():
-                if not function.public:
-                    continue
-                called = library.use(name, dtype, lanes)
-                vector = c_type if lanes == 1 else f"{dtype}x{lanes}"
-                out = "int32_t" if function.result == "I" else c_type
-                loads = [f"{vector} {v}; __builtin_memcpy(&{v}, {v}s + i, sizeof {v});" for v in "abc"[: len(function.parameters)]]
-                call = f"{called}({', '.join('abc'[: len(function.parameters)])})"
-                store = f"outs[i + j] = {'r' if lanes == 1 else 'r[j]'};"
-                loops.append(
-                    f"void {name}_{dtype}x{lanes}(const {c_type} *as, const {c_type} *bs, const {c_type} *cs, {out} *outs,"
-                    "int64_t n) {\n"
-                    "(void)bs; (void)cs;\n"
-                    f"for (int64_t i = 0; i < n; i += {lanes}) {{ {' '.join(loads)} __typeof__({call}) r = {call};"
-                    f"for (int j = 0; j < {lanes}; j++) {store} }} }}"
-                )
-    for name, expression in REFERENCES.items():
-        loops.append(
-            f"void reference_{name}(const double *xs, double *high, double *low, int64_t n) {{ for (int64_t i = 0; i < n; i++) {{"
-            f"long double x = xs[i], r = {expression}; high[i] = r; low[i] = r - high[i]; }} }}"
-        )
-    source = folder / "math.c"
-    source.write_text("\n".join(["#include <stdint.h>", "#include <math.h>", library.emit(), *loops]))
-    subprocess.run([compiler, *FLAGS, *machine, "-shared", "-fPIC", "-o", str(folder / "math.so"), str(source), "-lm"], check=True)
+def loop(name: str, dtype: str, lanes: int, called: str) -> str:
+    """C of `name_float32x8(as, bs, cs, outs, n)`: the function on each `lanes` elements; the operands that it has not are ignored."""
+    function, c_type = FUNCTIONS[name], ELEMENTS[dtype][0]
+    operands = "abc"[: len(function.parameters)]
+    vector, lane = (c_type, "r") if lanes == 1 else (f"{dtype}x{lanes}", "r[j]")
+    out = "int32_t" if function.result == "I" else c_type
+    loads = " ".join(f"{vector} {v}; __builtin_memcpy(&{v}, {v}s + i, sizeof {v});" for v in operands)
+    call = f"{called}({', '.join(operands)})"
+    return f"""void {name}_{dtype}x{lanes}(const {c_type} *as, const {c_type} *bs, const {c_type} *cs, {out} *outs, int64_t n) {{
+    (void)bs; (void)cs;
+    for (int64_t i = 0; i < n; i += {lanes}) {{
+        {loads}
+        __typeof__({call}) r = {call};
+        for (int j = 0; j < {lanes}; j++) outs[i + j] = {lane};
+    }}
+}}"""
+
+
+def reference(name: str, expression: str) -> str:
+    """C of `reference_name(xs, high, low, n)`: high + low is the exact value, to 64 bits or more."""
+    return f"""void reference_{name}(const double *xs, double *high, double *low, int64_t n) {{
+    for (int64_t i = 0; i < n; i++) {{ long double x = xs[i], r = {expression}; high[i] = r; low[i] = r - high[i]; }}
+}}"""
+
+
+@pytest.fixture(scope="module", params=MACHINES, ids=lambda m: f"{Path(m[0].path).name}-{'native' if m[1] else 'baseline'}")
+def library(request, tmp_path_factory) -> ctypes.CDLL:
+    compiler, native = request.param
+    functions = MathLibrary(vector_bytes=32)
+    public = [name for name, function in FUNCTIONS.items() if function.public]
+    loops = [loop(n, dtype, lanes, functions.use(n, dtype, lanes)) for n in public for dtype in ELEMENTS for lanes in LANES[dtype]]
+    references = [reference(*item) for item in REFERENCES.items()]
+    folder = tmp_path_factory.mktemp("math")
+    (folder / "math.c").write_text("\n".join(["#include <stdint.h>", "#include <math.h>", functions.emit(), *loops, *references]))
+    options = [f for f in flags(Target("c"), compiler, uses_openmp=False) if native or not f.startswith("-march")]
+    subprocess.run([compiler.path, *options, *WARNINGS, "math.c", "-o", "math.so", "-lm"], check=True, cwd=folder)
     return ctypes.CDLL(str(folder / "math.so"))
-
-
-@pytest.fixture(scope="module", params=MACHINES, ids=lambda m: "-".join([m[0], *(m[1] or ["baseline"])]))
-def library(request, tmp_path_factory):
-    return build(tmp_path_factory.mktemp("math"), *request.param)
 
 
 def run(library, name: str, dtype: str, lanes: int, *operands: np.ndarray) -> np.ndarray:
@@ -97,30 +95,25 @@ def run(library, name: str, dtype: str, lanes: int, *operands: np.ndarray) -> np
     return out
 
 
+# where results overflow, become denormal, or vanish
+EDGES = {
+    "float32": (88.72284, 88.722839, -103.97208, -103.27893, 127.99999, -149.0, -149.5, -126.0, 1.1754944e-38, 1.4e-45, 3.4028235e38),
+    "float64": (709.782712893384, 709.7827128933841, -745.1332191019411, -708.4, 1023.9999999999999, -1074.0, -1074.5, 5e-324),
+}
+
+
 def arguments(dtype: str) -> np.ndarray:
     """Values of every magnitude and sign, denser where the functions bend, and the special ones; a multiple of 32 of them."""
     rng = np.random.default_rng(7)
-    if dtype == "float32":  # evenly spaced bit patterns: every exponent, NaNs and infinities
-        with np.errstate(invalid="ignore"):  # signalling NaNs
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        if dtype == "float32":  # evenly spaced bit patterns: every exponent, NaNs and infinities
             patterns = np.arange(0, 1 << 32, 65521, dtype=np.uint64).astype(np.uint32).view(np.float32).astype(np.float64)
-        edges = [88.72284, 88.722839, -103.97208, -103.27893, 127.99999, -149.0, -149.5, -126.0, 1.1754944e-38, 1.4e-45, 3.4028235e38]
-    else:
-        patterns = rng.integers(0, 1 << 64, 40000, dtype=np.uint64).view(np.float64)
-        edges = [
-            709.782712893384,
-            709.7827128933841,
-            -745.1332191019411,
-            -708.4,
-            1023.9999999999999,
-            -1074.0,
-            -1074.5,
-            2.2250738585072014e-308,
-            5e-324,
-            1.7976931348623157e308,
-        ]
-    special = [0.0, 0.5, 1.0, 1.5, 2.5, np.inf, np.nan, *edges]
+        else:
+            patterns = rng.integers(0, 1 << 64, 40000, dtype=np.uint64).view(np.float64)
+    special = [0.0, 0.5, 1.0, 1.5, 2.5, np.inf, np.nan, np.finfo(dtype).tiny, np.finfo(dtype).max, *EDGES[dtype]]
+    zeros_of_sin_and_cos = np.arange(640000, step=41) * (np.pi / 2)
     spread = [rng.uniform(-limit, limit, 8000) for limit in (1.0, 12.0, 120.0, 1500.0, 6100.0, 1e6)]
-    values = np.concatenate([special, np.negative(special), *spread, rng.uniform(0.5, 1.5, 8000), patterns])
+    values = np.concatenate([special, np.negative(special), *spread, rng.uniform(0.5, 1.5, 8000), zeros_of_sin_and_cos, patterns])
     return values[: values.size // 32 * 32].astype(ELEMENTS[dtype][1])
 
 
