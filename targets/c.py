@@ -46,7 +46,7 @@ class CGenerator(CExpressions):
         cls._statement_table = _dispatch_table(cls, "write_")
 
     def __init__(self, func: Func, target: Target) -> None:
-        super().__init__()
+        super().__init__(target.vector_bytes)
         self.func, self.target = func, target
         self.out = Writer(1)
         self.uses_openmp = self._uses_prefetch = self._uses_unroll = False

@@ -54,8 +54,8 @@ class CExpressions:
     def __init_subclass__(cls) -> None:
         cls._table = _dispatch_table(cls, "text_of_")
 
-    def __init__(self) -> None:
-        self.helpers = Helpers()
+    def __init__(self, vector_bytes: int) -> None:
+        self.helpers = Helpers(vector_bytes)
         self.names = Identifiers(is_reserved)
         self.mask_bits: dict[Var, int] = {}
         self.registers: dict[Buffer, dict[tuple[int, int], str]] = {}

@@ -16,10 +16,13 @@ INLINE = "static inline __attribute__((always_inline)) "
 
 
 class Helpers:
-    """The typedefs and helper functions that one source uses. Ask while generating bodies, then put `emit` before them."""
+    """The typedefs and helper functions that one source uses. Ask while generating bodies, then put `emit` before them.
 
-    def __init__(self) -> None:
-        self.math = MathLibrary()
+    Arguments: `vector_bytes`: of the target's widest vector register.
+    """
+
+    def __init__(self, vector_bytes: int) -> None:
+        self.math = MathLibrary(vector_bytes)
         self._types: dict[tuple[str, int], None] = {}
         self._functions: dict[str, str] = {}
 

@@ -201,7 +201,7 @@ FUNCTIONS: dict[str, MathFunction] = {
     "larger": MathFunction("F", _TWO, {"vector": "machine(max, a, b)\nreturn $select_less(b, a, a, b);", "scalar": "return a > b ? a : b;"}),
     "smaller": MathFunction("F", _TWO, {"vector": "machine(min, a, b)\nreturn $select_less(a, b, a, b);", "scalar": "return a < b ? a : b;"}),
     "copy_sign": MathFunction("F", ("F x", "F sign"), "return $from_bits($bits(x) | ($bits(sign) & SIGN_BIT));"),  # x is not negative
-    # ---- rounding, absolute values, order
+    # ---- rounding, absolute values
     "abs": MathFunction("F", _ONE, "return $from_bits($bits(x) & ~SIGN_BIT);", "clears the sign bit", _EXACT),
     "sqrt": MathFunction("F", _ONE, "return lanewise(sqrt, x);", "the machine's instruction", _ROUNDED),
     "rsqrt": MathFunction("F", _ONE, "return 1.0 / $sqrt(x);", "1 / sqrt(x), each correctly rounded", {"float32": 1.5, "float64": 1.5}),
@@ -210,8 +210,6 @@ FUNCTIONS: dict[str, MathFunction] = {
     "trunc": MathFunction("F", _ONE, "return lanewise(trunc, x);", "the machine's instruction", _EXACT),
     "round": MathFunction("F", _ONE, "return lanewise(rint, x);", "the machine's instruction; halves go to the even neighbour", _EXACT),
     "fma": MathFunction("F", ("F a", "F b", "F c"), "return lanewise(fma, a, b, c);", "the machine's instruction, else C's fma: rounded once", _ROUNDED),
-    "max": MathFunction("F", _TWO, "return $select($isnan(a), a, $larger(a, b));", "NaN if either is, as np.maximum", _EXACT),
-    "min": MathFunction("F", _TWO, "return $select($isnan(a), a, $smaller(a, b));", "NaN if either is, as np.minimum", _EXACT),
     "isnan": MathFunction("I", _ONE, "return x != x;", "a comparison", _EXACT),
     "isinf": MathFunction("I", _ONE, "return $equal($abs(x), $splat(INFINITE));", "a comparison", _EXACT),
     "isfinite": MathFunction("I", _ONE, "return $less($abs(x), $splat(INFINITE));", "a comparison; false for NaN", _EXACT),

@@ -25,7 +25,6 @@ ELEMENTS = {"float32": ("float", np.float32), "float64": ("double", np.float64)}
 LANES = {"float32": (1, 2, 8, 32), "float64": (1, 2, 4, 16)}
 UNARY = [name for name, f in FUNCTIONS.items() if f.public and f.parameters == ("F x",) and f.result == "F"]
 PREDICATES = [name for name, f in FUNCTIONS.items() if f.public and f.result == "I"]
-BINARY = [name for name, f in FUNCTIONS.items() if f.public and len(f.parameters) == 2]
 # the same functions in C's long double; exact or correctly rounded ones too
 REFERENCES = {
     "exp": "expl(x)",
@@ -165,16 +164,13 @@ def test_predicates(library, name, dtype):
 
 
 @pytest.mark.parametrize("dtype", ELEMENTS)
-@pytest.mark.parametrize("name", BINARY)
-def test_functions_of_two_arguments(library, name, dtype):
+def test_pow(library, dtype):
     values = np.array([0.0, 1.0, -1.5, 2.25, 0.3, np.inf, -np.inf, np.nan], ELEMENTS[dtype][1])
     a, b = (np.ascontiguousarray(v.ravel()) for v in np.meshgrid(values, values))
     with np.errstate(all="ignore"):
-        want = {"max": np.maximum, "min": np.minimum, "pow": np.power}[name](a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
+        want = np.power(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
     for lanes in LANES[dtype]:
-        got = run(library, name, dtype, lanes, a, b)
-        np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
-        np.testing.assert_array_max_ulp(got[~np.isnan(want)], want[~np.isnan(want)], maxulp=int(np.ceil(FUNCTIONS[name].max_ulp[dtype])))
+        np.testing.assert_array_max_ulp(run(library, "pow", dtype, lanes, a, b), want, maxulp=1)  # NaN where NaN
 
 
 @pytest.mark.parametrize("dtype", ELEMENTS)
