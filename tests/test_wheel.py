@@ -19,18 +19,19 @@ ROOT = Path(tilewright.__file__).resolve().parent
 NOT_COPIED = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "tests", "*.db", "*.db-*")
 RUN_A_KERNEL = """
 import numpy as np
-import tilewright
-from tilewright.targets.generated import ArgumentSpec, Generated
-from tilewright.targets.module import compile_module
-from tilewright.tir.target import Target
+import tilewright as tw
+from tilewright import te
 
-source = "#include <stdint.h>\\nint32_t twice(const float *A, float *B) { for (int i = 0; i < 8; ++i) B[i] = 2 * A[i]; return 0; }\\n"
-arguments = (ArgumentSpec("A", "float32", (8,), False), ArgumentSpec("B", "float32", (8,), True))
-module = compile_module(Generated("twice", source, arguments), Target("c"))
-a, b = np.arange(8, dtype="float32"), np.empty(8, "float32")
-module(a, b)
-assert (b == 2 * a).all()
-print(tilewright.__file__)
+A, B = te.placeholder((24, 16), name="A"), te.placeholder((16, 20), name="B")
+k = te.reduce_axis((0, 16), name="k")
+C = te.compute((24, 20), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k), name="C")
+s = te.create_schedule(C.op)
+s[C].parallel(C.op.axis[0])
+module = tw.build(s, [A, B, C], target="c")
+a, b, c = np.random.rand(24, 16).astype("f"), np.random.rand(16, 20).astype("f"), np.empty((24, 20), "f")
+module(a, b, c)
+np.testing.assert_allclose(c, a @ b, rtol=1e-5)
+print(tw.__file__)
 """
 
 
