@@ -97,10 +97,10 @@ class Database:
         try:
             _write_schema(sqlite_utils.Database(name, execute_plugins=False))
             os.chmod(name, 0o644)
-            if self.path.exists():                      # an empty file, as `touch` or mkstemp leave it
+            if self.path.exists() and self.path.stat().st_size == 0:     # an empty file, as `touch` or mkstemp leave it
                 os.replace(name, self.path)
             else:
-                with contextlib.suppress(FileExistsError):   # another tuner was first: use its file
+                with contextlib.suppress(FileExistsError):              # another tuner was first: use its file
                     os.link(name, self.path)
         finally:
             with contextlib.suppress(FileNotFoundError):

@@ -32,12 +32,17 @@ _BOOT = ("import importlib, json, sys; sys.path[:] = json.loads(sys.argv[1]); "
 
 @dataclass(frozen=True)
 class Reply:
-    """How a request ended: `ok` with data; `failed` with the text of an exception that the child survived; `timeout` or `crashed` with what
-    is known. `wall_s` counts from when the child took the request."""
+    """How a request ended.
+
+    status   `ok` with data; `failed` with the text of an exception that the child survived; `timeout` or `crashed` with what is known
+    stage    the last stage the child reported, "" where it reported none
+    wall_s   seconds, counted from when the child could take the request
+    """
 
     status: str
     data: dict[str, Any] = field(default_factory=dict)
     text: str = ""
+    stage: str = ""
     wall_s: float = 0.0
 
 
@@ -51,6 +56,7 @@ class Worker:
         self._errors = tempfile.TemporaryFile("ab+")        # noqa: SIM115 - lives as long as the worker
         self._pending = b""
         self._ready = False
+        self._stage = ""
         self._timeout_s = self._started = self.deadline = 0.0
 
     @property
@@ -73,6 +79,7 @@ class Worker:
         """Hands the child a request; its time counts from when the child is ready."""
         self.start()
         self._errors.truncate(0)
+        self._stage = ""
         self._send(request)
         self._timeout_s = timeout_s
         self._started = time.monotonic()
@@ -87,7 +94,7 @@ class Worker:
         """What the child says, once its pipe is readable; None where the answer is not whole yet."""
         chunk = os.read(self.fd, 1 << 20)
         if not chunk:
-            return Reply("crashed", text=self._death(), wall_s=time.monotonic() - self._started)
+            return self._reply("crashed", text=self._death())
         self._pending += chunk
         while b"\n" in self._pending:
             line, _, self._pending = self._pending.partition(b"\n")
@@ -97,11 +104,16 @@ class Worker:
                 self._started = time.monotonic()
                 self.deadline = self._started + self._timeout_s
                 continue
-            wall_s = time.monotonic() - self._started
-            if "ok" in message:
-                return Reply("ok", message["ok"], wall_s=wall_s)
-            return Reply("failed", {"kind": message["kind"], "where": message["where"]}, message["error"], wall_s)
+            if "stage" in message:
+                self._stage = message["stage"]
+            elif "ok" in message:
+                return self._reply("ok", message["ok"])
+            else:
+                return self._reply("failed", {"kind": message["kind"], "where": message["where"]}, message["error"])
         return None
+
+    def _reply(self, status: str, data: dict[str, Any] | None = None, text: str = "") -> Reply:
+        return Reply(status, data or {}, text, self._stage, time.monotonic() - self._started)
 
     def overdue(self) -> Reply | None:
         """Ends a child whose time is up."""
@@ -109,7 +121,7 @@ class Worker:
             return None
         self.kill()
         what = f"no answer within {self._timeout_s:g} s" if self._ready else f"the worker did not start within {START_TIMEOUT_S:g} s"
-        return Reply("timeout", text=what, wall_s=time.monotonic() - self._started)
+        return self._reply("timeout", text=what)
 
     def _death(self) -> str:
         """Ends a child that closed its pipe, and says how it died."""
@@ -138,6 +150,9 @@ class Worker:
     def close(self) -> None:
         self.kill()
         self._errors.close()
+
+
+Answer = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class WorkerPool:
@@ -196,8 +211,10 @@ class WorkerPool:
         return [replies[number] for number in range(len(requests))]
 
 
-def serve(parent: int, start: Callable[[dict[str, Any]], Callable[[dict[str, Any]], dict[str, Any]]]) -> None:
-    """The child's side: `start(init)` gives the function that answers requests. Returns when the parent closes the pipe.
+def serve(parent: int, start: Callable[[dict[str, Any], Callable[[str], None]], Answer]) -> None:
+    """The child's side: `start(init, mark)` gives the function that answers requests. Returns when the parent closes the pipe.
+
+    `mark(stage)` tells the parent how far the work has come, in case it never comes back.
 
     An exception in the work is an answer too: its text, and its kind for the caller to sort by.
     """
@@ -211,7 +228,7 @@ def serve(parent: int, start: Callable[[dict[str, Any]], Callable[[dict[str, Any
     os.dup2(2, 1)
     lines = iter(sys.stdin.buffer.readline, b"")
     try:
-        answer = start(json.loads(next(lines)))
+        answer = start(json.loads(next(lines)), lambda stage: _send(replies, {"stage": stage}))
         _send(replies, {"ready": True})
     except Exception as error:
         reason = error

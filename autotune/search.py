@@ -33,6 +33,10 @@ class Proposal:
     generator: str
     predicted: float | None = None
 
+    @property
+    def key(self) -> str:
+        return decisions_key(self.decisions)
+
 
 class Searcher(Protocol):
     """A strategy."""
@@ -100,7 +104,7 @@ class EvolutionarySearch:
         uniform = min(count - 1, max(1, round(count * self.epsilon))) if count > 1 else 0
         chosen = _best_and_different(scores, count - uniform)
         proposals = [Proposal(decisions, "model", score) for decisions, score in chosen]
-        taken = seen | {decisions_key(proposal.decisions) for proposal in proposals}
+        taken = seen | {proposal.key for proposal in proposals}
         for decisions in draw_new(self.space, self._size, count - len(proposals), taken, self._rng):
             predicted = scores[decisions_key(decisions)][1] if decisions_key(decisions) in scores else scorer([decisions])[0]
             proposals.append(Proposal(decisions, "epsilon", predicted))

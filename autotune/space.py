@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..tir.errors import ArgumentError, ScheduleError
-from .record import Decisions, decisions_key
+from .record import Decisions
 
 _MAX_CANDIDATES = 200_000        # of one knob, and of the knobs that one constraint ties together
 _MAX_SAMPLING_TRIES = 1_000
@@ -190,6 +190,7 @@ class Space:
 
     knobs: dict[str, Knob] = field(default_factory=dict)
     constraints: list[Constraint] = field(default_factory=list)
+    suggestions: list[Decisions] = field(default_factory=list)
 
     def default(self) -> Decisions:
         return {name: knob.default for name, knob in self.knobs.items()}
@@ -369,9 +370,14 @@ class Config:
             values = ", ".join(f"{name}={self.decisions[name]}" for name in names)
             raise ScheduleError(f"a constraint of the template refuses {values}")
 
-    @property
-    def key(self) -> str:
-        return decisions_key(self.decisions)
+    def suggest(self, **decisions: Any) -> None:
+        """Names a candidate worth measuring early, for example what a formula says; knobs left out keep their default.
+
+        One that is no candidate of the space is left out: a formula need not know where its numbers stop being possible.
+        """
+        whole = {**self.space.default(), **json.loads(json.dumps(decisions))}
+        if self.space.contains(whole) and whole not in self.space.suggestions:
+            self.space.suggestions.append(whole)
 
 
 def axis_extent(axis: Any) -> int:

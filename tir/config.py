@@ -52,12 +52,13 @@ THREADS = Switch("TILEWRIGHT_THREADS", 0, _count, "threads of a Target that name
 OMP_THREADS = Switch("OMP_NUM_THREADS", 0, _count, "OpenMP's own variable: threads of a Target where TILEWRIGHT_THREADS is not set")
 OMP_WAIT_POLICY = Switch("OMP_WAIT_POLICY", "", str, "OpenMP's own variable; where it is set, how threads wait is not touched")
 GOMP_SPIN_COUNT = Switch("GOMP_SPINCOUNT", "", str, "libgomp's own variable: how long threads spin; default: 1000, see targets/openmp.py")
+LOG = Switch("TILEWRIGHT_LOG", "", str, "the user's own tuning log; default: a file in the platform's folder for the user's data")
 VERIFY = Switch("TILEWRIGHT_VERIFY", 0, _count, "checks after each pass: 0 none, 1 structure, 2 every claimed fact, 3 also interpret")
 DUMP = Switch("TILEWRIGHT_DUMP", "", str, "a folder that receives the program after every pass that changed it, with diffs")
 DEBUG = Switch("TILEWRIGHT_DEBUG", 0, _count, "1: one line on stderr for each compilation and each removal from the cache")
 
 SWITCHES: tuple[Switch[int] | Switch[str], ...] = (
-    *(CACHE_DIR, CACHE_MB, COMPILER, THREADS, OMP_THREADS, OMP_WAIT_POLICY, GOMP_SPIN_COUNT, VERIFY, DUMP, DEBUG),
+    *(CACHE_DIR, CACHE_MB, COMPILER, THREADS, OMP_THREADS, OMP_WAIT_POLICY, GOMP_SPIN_COUNT, LOG, VERIFY, DUMP, DEBUG),
 )
 
 

@@ -1,7 +1,8 @@
 """The errors of the package, by who can act on them.
 
 * the user: TEError (a declaration), ScheduleError (a primitive or a schedule), TargetError (a target's limits or name), ArgumentError (an
-  argument of a call), PipelineError (an order of passes), LogError (a tuning log that cannot be used, or lacks what was asked for);
+  argument of a call), PipelineError (an order of passes), LogError (a tuning log that cannot be used, or lacks what was
+  asked for), TuningError (a search that cannot go on);
 * the toolchain: CompileError (command, path of the source, the compiler's words);
 * ourselves: InternalError. Please report it.
 
@@ -37,6 +38,10 @@ class PipelineError(TilewrightError):
 
 class LogError(TilewrightError):
     """A tuning log that is damaged, foreign or newer than this program, or that holds no record of what was asked for."""
+
+
+class TuningError(TilewrightError):
+    """A search that cannot go on: not one candidate was valid."""
 
 
 class CompileError(TilewrightError):

@@ -1,1 +1,43 @@
-"""Templates."""
+"""Schedules with knobs for the operators of te.library, one family a file; whose defaults are the schedules used before any tuning.
+
+A template of an operator is `(cfg, op) -> schedule`; its default decisions are chosen by what the target's registers and caches hold, not
+by measurement. `general` serves every computation that no other file does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ...schedule.schedule import Schedule
+from ...te.library.operator import Operator
+from ...te.tensor import Tensor
+from ...tir.target import Target
+from ..space import Config
+from .general import general
+from .matmul import matmul
+
+OperatorTemplate = Callable[[Config, Operator], Schedule]
+
+OPERATOR_TEMPLATES: dict[str, OperatorTemplate] = {"matmul": matmul, "dense": matmul, "batch_matmul": matmul}
+
+
+def template_for(operator: Operator) -> OperatorTemplate:
+    """The template of an operator's family, else the general one."""
+    return OPERATOR_TEMPLATES.get(operator.name, lambda cfg, op: general(cfg, op.args))
+
+
+def template_for_graph(tensors: Sequence[Tensor]) -> Callable[[Config, Sequence[Tensor]], Schedule]:
+    """The template of a computation that is no operator of the library."""
+    return general
+
+
+def default_schedule(computation: Operator | Tensor | Sequence[Tensor], target: str | Target = "c") -> Schedule:
+    """A good schedule without any measurement: what the template's default decisions give.
+
+    computation   an operator of te.library; or the tensors of any computation: the arguments of its kernel, or its outputs alone
+    """
+    cfg = Config(target=Target.parse(target))
+    if isinstance(computation, Operator):
+        return template_for(computation)(cfg, computation)
+    tensors = [computation] if isinstance(computation, Tensor) else list(computation)
+    return template_for_graph(tensors)(cfg, tensors)

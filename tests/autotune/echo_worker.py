@@ -9,11 +9,12 @@ import time
 from tilewright.autotune.process import serve
 
 
-def start(init: dict):
+def start(init: dict, mark):
     if init.get("fail"):
         raise RuntimeError("cannot start")
 
     def answer(request: dict) -> dict:
+        mark("working")
         match request["do"]:
             case "raise":
                 raise ValueError("told to")

@@ -41,6 +41,7 @@ def test_each_disaster_costs_one_request(pool: WorkerPool) -> None:
     started = time.perf_counter()
     replies = pool.map(deeds, 1.0)
     assert [reply.status for reply in replies] == ["ok", "failed", "crashed", "crashed", "crashed", "timeout", "ok"]
+    assert all(reply.stage == "working" for reply in replies)
     _, raised, aborted, segfault, left, slept, _ = replies
     assert raised.text == "ValueError: told to" and raised.data["kind"] == "ValueError"
     assert "SIGABRT" in aborted.text and "last words" in aborted.text

@@ -1,0 +1,232 @@
+"""The template of any computation: each stage by its kind.
+
+    plain stages that are only read     inlined, where that repeats little work
+    reductions with a reused operand    a register tile of two axes around the reduce loops, parallel over the tiles (matmul, convolution)
+    reductions along contiguous memory  partial results in vector lanes (sums of rows)
+    plain results                       parallel over rows, vectorised along the last axis
+    a reduction read by one plain stage at the same point is computed inside its tiles
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ...schedule.schedule import Schedule, create_schedule
+from ...te.axis import IterVar
+from ...te.op import ComputeOp
+from ...te.tensor import Tensor
+from ...tir.expr import Call, Load
+from ...tir.visit import variables_of, walk
+from ..canonical import output_operations
+from ..space import Config
+
+_UNROLLED_TILE_ROWS = (1, 2, 3, 4, 6, 8)
+_VECTORS = (1, 2, 4)
+
+
+def general(cfg: Config, tensors: Sequence[Tensor]) -> Schedule:
+    """A schedule of any computation whose arguments are `tensors`."""
+    schedule = create_schedule(output_operations(tensors))
+    stages = [stage for stage in schedule.stages if not stage.is_placeholder and isinstance(stage.op, ComputeOp)]
+    for stage in stages:
+        if _may_inline(stage) and cfg.define_knob(f"{stage.name}.inline", [True, False], default=_is_cheap(stage.op)).val:
+            stage.compute_inline()
+    fused: set[str] = set()
+    for stage in reversed([stage for stage in stages if stage.attach.kind != "inline"]):
+        if stage.name in fused:
+            continue
+        producer = _reduction_read_here(schedule, stage) if stage.op.reducer is None else None
+        if producer is not None:
+            fused.add(producer.name)
+        tile_stage(cfg, schedule, stage, producer)
+    return schedule
+
+
+def _may_inline(stage: Any) -> bool:
+    return not stage.is_output and stage.op.reducer is None and len(stage.outputs) == 1
+
+
+def _is_cheap(op: ComputeOp) -> bool:
+    """No function call: computing it again costs no more than loading it."""
+    return not any(isinstance(node, Call) and node.dtype.is_float for value in op.body for node in walk(value))
+
+
+def _reduction_read_here(schedule: Schedule, stage: Any) -> Any:
+    """The reduction that only this plain stage reads, and reads at its own point; None where there is none."""
+    for tensor in _tensors_read(schedule, stage):
+        producer = schedule.stage_of(tensor, "general")
+        if producer.is_placeholder or producer.is_output or producer.op.reducer is None or len(producer.outputs) > 1:
+            continue
+        readers = [reader for reader in schedule.stages if tensor in _tensors_read(schedule, reader) and reader.attach.kind != "inline"]
+        loads = [node for value in stage.op.body for node in walk(value) if isinstance(node, Load) and node.buffer is tensor.buffer]
+        own = tuple(axis.var for axis in stage.op.axis)
+        if len(readers) == 1 and loads and all(load.indices == own for load in loads):
+            return producer
+    return None
+
+
+def _tensors_read(schedule: Schedule, stage: Any) -> list[Tensor]:
+    """What a stage reads, through the stages that are inlined into it."""
+    found: list[Tensor] = []
+    for tensor in stage.op.input_tensors:
+        producer = schedule.stage_of(tensor, "general")
+        found += _tensors_read(schedule, producer) if producer.attach.kind == "inline" else [tensor]
+    return found
+
+
+def tile_stage(cfg: Config, schedule: Schedule, stage: Any, producer: Any = None) -> None:
+    """Shapes the loops of one stage; `producer` is a reduction to compute inside its tiles."""
+    op: ComputeOp = (producer or stage).op
+    if op.reducer is not None and len(stage.outputs) == 1 and all(_is_constant(axis) for axis in (*op.axis, *op.reduce_axis)):
+        if op.axis and _vector_axis_is_useful(op):
+            _register_tile(cfg, schedule, stage, producer)
+            return
+        if producer is None and op.reducer.associative and not op.init:
+            _row_reduction(cfg, schedule, stage)
+            return
+    _plain(cfg, stage)
+
+
+def _vector_axis_is_useful(op: ComputeOp) -> bool:
+    """Whether neighbours along the last axis read neighbouring elements of some operand."""
+    last = op.axis[-1].var
+    return any(load.indices and last in variables_of(load.indices[-1]) for value in op.body for load in walk(value) if isinstance(load, Load))
+
+
+def _register_tile(cfg: Config, schedule: Schedule, stage: Any, producer: Any) -> None:
+    """outer tiles (parallel) -> reduce loops -> rows (unrolled) -> columns (vectorised), accumulated in a local tile."""
+    name, target = stage.name, cfg.target
+    lanes = target.lanes(max(tensor.dtype.bytes for tensor in stage.outputs))
+    accumulator: Tensor = producer.outputs[0] if producer is not None else schedule.cache_write(stage.outputs[0], "local")
+    op: ComputeOp = schedule[accumulator].op  # type: ignore[assignment]
+    columns = stage.op.axis[-1]
+    rows_at = _reused_axis(op)
+    width = _extent(columns)
+    tile = cfg.define_split(f"{name}.columns", width, candidates=_widths(width, lanes), default=[_default_width(width, lanes)])
+    outer_columns, inner_columns = tile.apply(schedule, stage, columns)
+    outer, inner = list(stage.op.axis[:-1]), []
+    if rows_at is not None:
+        rows = stage.op.axis[rows_at]
+        height = _extent(rows)
+        choices = [[rows_of] for rows_of in _UNROLLED_TILE_ROWS if rows_of <= height]
+        split = cfg.define_split(f"{name}.rows", height, candidates=choices, default=[max(c[0] for c in choices if c[0] <= 6)])
+        outer_rows, inner_rows = split.apply(schedule, stage, rows)
+        outer[rows_at] = outer_rows
+        inner = [inner_rows]
+    stage.reorder(*outer, outer_columns, *inner, inner_columns)
+    stage.vectorize(inner_columns)
+    if producer is not None:
+        producer.set_scope("local")
+    schedule[accumulator].compute_at(stage, outer_columns)
+    _accumulate(cfg, schedule[accumulator], name, rows_at)
+    _parallel_outer(cfg, stage, [*outer, outer_columns], name, keep=1)
+
+
+def _accumulate(cfg: Config, stage: Any, name: str, rows_at: int | None) -> None:
+    op: ComputeOp = stage.op
+    reduce_axes = list(op.reduce_axis)
+    first = reduce_axes[0]
+    chunk = cfg.define_split(f"{name}.reduce", _extent(first), policy="power2", filter=lambda choice: choice.factors[0] <= 16)
+    outer_reduce, inner_reduce = chunk.apply(_Only(stage), stage, first)
+    rest = [axis for position, axis in enumerate(op.axis[:-1]) if position != rows_at]
+    rows = [op.axis[rows_at]] if rows_at is not None else []
+    stage.reorder(*rest, outer_reduce, *reduce_axes[1:], inner_reduce, *rows, op.axis[-1])
+    stage.vectorize(op.axis[-1])
+    for axis in rows:
+        stage.unroll(axis)
+    if cfg.define_knob(f"{name}.unroll_reduce", [False, True]).val:
+        stage.unroll(inner_reduce)
+
+
+class _Only:
+    """Lets a split choice act on a stage that is at hand."""
+
+    def __init__(self, stage: Any):
+        self._stage = stage
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._stage
+
+
+def _reused_axis(op: ComputeOp) -> int | None:
+    """The longest axis but the last on which some operand does not depend: a tile along it reuses that operand from registers."""
+    loads = [load for value in op.body for load in walk(value) if isinstance(load, Load)]
+    candidates = [position for position, axis in enumerate(op.axis[:-1])
+                  if _extent(axis) > 1 and any(axis.var not in variables_of(load) for load in loads)]
+    return max(candidates, key=lambda position: (_extent(op.axis[position]), position), default=None)
+
+
+def _is_constant(axis: IterVar) -> bool:
+    return axis.dom is not None and axis.dom.constant is not None
+
+
+def _extent(axis: IterVar) -> int:
+    assert axis.dom is not None and isinstance(axis.dom.extent, int)
+    return axis.dom.extent
+
+
+def _widths(extent: int, lanes: int) -> list[list[int]]:
+    """Columns of a register tile: whole vectors, or what a narrow result has."""
+    return [[width] for width in dict.fromkeys([*(lanes * count for count in _VECTORS if lanes * count < 2 * extent), min(extent, lanes)])]
+
+
+def _default_width(extent: int, lanes: int) -> int:
+    """Two vectors where they waste little of the last tile, else one, else what there is."""
+    if extent < lanes:
+        return extent
+    wide = 2 * lanes
+    return wide if extent % wide == 0 or extent >= 4 * wide else lanes
+
+
+def _row_reduction(cfg: Config, schedule: Schedule, stage: Any) -> None:
+    """Each vector lane reduces its share of the last reduce axis; the lanes are combined at the end."""
+    name, op = stage.name, stage.op
+    lanes = cfg.target.lanes(max(value.dtype.bytes for value in op.body))
+    last = op.reduce_axis[-1]
+    width = cfg.define_split(f"{name}.lanes", _extent(last), candidates=[[lanes * count] for count in (1, 2, 4, 8)], default=[4 * lanes])
+    if _extent(last) < 2 * width.factors[0]:
+        _plain(cfg, stage)
+        return
+    _, lane = width.apply(schedule, stage, last)
+    partial = schedule.rfactor(stage.outputs[0], lane)
+    partials = schedule[partial[0] if isinstance(partial, list) else partial]
+    lane_axis, *rows = partials.op.axis
+    partials.reorder(*rows, *partials.op.reduce_axis, lane_axis)
+    partials.vectorize(lane_axis)
+    if stage.op.axis:
+        partials.set_scope("local")
+        partials.compute_at(stage, stage.op.axis[-1])
+        _parallel_outer(cfg, stage, list(stage.op.axis), name, keep=0)
+
+
+def _plain(cfg: Config, stage: Any) -> None:
+    """Parallel over the outer axes; vectorised along the last one, or along the last of a result's axes around its reduce loops."""
+    name, op = stage.name, stage.op
+    if not op.axis or not all(_is_constant(axis) for axis in op.axis):
+        return
+    lanes = cfg.target.lanes(max(tensor.dtype.bytes for tensor in stage.outputs))
+    width = _extent(op.axis[-1])
+    outer = list(op.axis)
+    if width >= lanes and op.reducer is None:
+        split = cfg.define_split(f"{name}.vector", width, candidates=[[lanes * count] for count in _VECTORS if lanes * count <= width])
+        outer_columns, inner_columns = split.apply(_Only(stage), stage, op.axis[-1])
+        stage.vectorize(inner_columns)
+        outer[-1] = outer_columns
+    _parallel_outer(cfg, stage, outer, name, keep=1 if len(outer) > 1 else 0)
+
+
+def _parallel_outer(cfg: Config, stage: Any, outer: list[IterVar], name: str, keep: int) -> None:
+    """Fuses the outermost loops into one parallel loop; by default as few as give each thread several iterations, and at least `keep` are left."""
+    if cfg.target.threads == 1:
+        return
+    most = max(1, len(outer) - keep)
+    extents = [int(stage.nominal_extent(axis)) for axis in outer]
+    enough = next((count for count in range(1, most + 1) if math.prod(extents[:count]) >= 4 * cfg.target.threads), most)
+    work = math.prod(extents) * math.prod(_extent(axis) for axis in getattr(stage.op, "reduce_axis", ()))
+    count = cfg.define_knob(f"{name}.parallel", [enough, *(n for n in range(0, len(outer) + 1) if n != enough)],
+                            default=enough if work > 2048 else 0).val
+    if count > 0:
+        stage.parallel(outer[0] if count == 1 else stage.fuse(*outer[:count]))
+

@@ -1,0 +1,126 @@
+"""Products of matrices: matmul, dense, batch_matmul.
+
+The classic blocked product: row blocks in parallel, panels of the right operand packed so that they stream through the cache, a tile of
+the result in registers. Sizes of the tile follow from the registers (Goto and van de Geijn, "Anatomy of High-Performance Matrix
+Multiplication", 2008): rows x vectors of accumulators, plus one row of the right operand and one broadcast, must fit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...schedule.schedule import Schedule, create_schedule
+from ...te.library.operator import Operator
+from ..canonical import constant_shape
+from ..space import Config
+
+_ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14)
+_BLOCKS = (1, 2, 4, 8, 16, 32)
+
+
+def matmul(cfg: Config, op: Operator) -> Schedule:
+    """[batch,] rows, columns = sum over the reduction of left[.., row, k] * right[.., k, column] (dense: right[column, k])."""
+    left, right, out = op.args
+    schedule = create_schedule(out.op)
+    rows, columns = constant_shape(out)[-2:]
+    depth = constant_shape(left)[-1]
+    lanes = cfg.target.lanes(out.dtype.bytes)
+    registers = cfg.target.vector_registers
+
+    accumulator = schedule.cache_write(out, "local")
+    tile_columns = cfg.define_split("columns", columns, candidates=_tile_widths(columns, lanes),
+                                    default=[_default_width(columns, lanes)]).factors[0]
+    heights = [r for r in _ROWS if r <= rows]
+    tile_rows = cfg.define_split("rows", rows, candidates=[[r] for r in heights],
+                                 default=[_default_rows(rows, heights, -(-tile_columns // lanes), registers)]).factors[0]
+    cfg.constrain(["rows", "columns"], lambda r, c: r[-1] * -(-c[-1] // lanes) <= 2 * registers)
+    block = cfg.define_knob("row_tiles_per_block", _BLOCKS, default=_default_block(-(-rows // tile_rows), cfg.target.threads)).val
+    cfg.constrain(["rows", "row_tiles_per_block"], lambda r, n: n == 1 or r[-1] * n < 2 * rows)
+    packed = cfg.define_knob("pack", [True, False], default=rows >= 4 * tile_rows and depth * columns >= 64 * 64).val
+    unroll = cfg.define_split("unroll", depth, max_factor=8).factors[0]
+    panels_outside = cfg.define_knob("panels_outside", [False, True]).val
+
+    stage = schedule[out]
+    *batch_axes, i, j = stage.op.axis
+    row_block, row_inner = stage.split(i, factor=tile_rows * block)
+    row_tile, row = stage.split(row_inner, factor=tile_rows)
+    panel, column = stage.split(j, factor=tile_columns)
+    around = [panel, row_block] if panels_outside else [row_block, panel]
+    stage.reorder(*batch_axes, *around, row_tile, row, column)
+    stage.vectorize(column)
+    parallel = stage.fuse(*batch_axes, around[0]) if batch_axes else around[0]
+    if cfg.target.threads > 1 and rows * columns * depth > 20_000:
+        stage.parallel(parallel)
+
+    local = schedule[accumulator]
+    local.compute_at(stage, row_tile)
+    *local_batch, local_row, local_column = local.op.axis
+    (k,) = local.op.reduce_axis
+    k_loops = [k]
+    if unroll > 1:
+        k_loops = list(local.split(k, factor=unroll))
+        local.unroll(k_loops[-1])
+    local.reorder(*local_batch, *k_loops, local_row, local_column)
+    local.vectorize(local_column)
+    local.unroll(local_row)
+    if packed:
+        _pack(cfg, schedule, right, accumulator, tile_columns, dense=op.name == "dense")
+    return schedule
+
+
+def _pack(cfg: Config, schedule: Schedule, right: Any, reader: Any, width: int, dense: bool) -> None:
+    """A copy of the right operand whose panels of `width` columns lie one after another, rows of a panel contiguous."""
+    copy = schedule.cache_read(right, "global", [reader])
+    stage = schedule[copy]
+    axes = stage.op.axis
+    if len(axes) == 3:
+        stage.transform_layout(lambda b, k, j: [b, j // width, k, j % width])
+    elif dense:
+        stage.transform_layout(lambda j, k: [j // width, k, j % width])
+    else:
+        stage.transform_layout(lambda k, j: [j // width, k, j % width])
+    *batch, first, second = axes
+    if dense:
+        panel, column = stage.split(first, factor=width)
+        stage.reorder(*batch, panel, second, column)
+    else:
+        panel, column = stage.split(second, factor=width)
+        stage.reorder(*batch, panel, first, column)
+        stage.vectorize(column)
+    if cfg.target.threads > 1:
+        stage.parallel(stage.fuse(*batch, panel) if batch else panel)
+
+
+def _tile_widths(columns: int, lanes: int) -> list[list[int]]:
+    """Whole vectors, or all columns of a narrow result."""
+    if columns < lanes:
+        return [[columns]]
+    return [[lanes * count] for count in (1, 2, 3, 4) if lanes * count <= columns]
+
+
+def _default_width(columns: int, lanes: int) -> int:
+    """Two vectors: they leave room for 6 rows in 16 registers, and for 14 in 32."""
+    return 2 * lanes if columns >= 2 * lanes else min(columns, lanes)
+
+
+def _default_rows(rows: int, heights: list[int], vectors: int, registers: int) -> int:
+    """The rows of the register tile: accumulators, one row of the right operand and a broadcast fit the registers.
+
+    Of those, the tile that loses least: to rows that the last tile lacks, and to accumulators too few to hide the latency of a fused
+    multiply-add (about 4 cycles at 2 a cycle, so 8 to 10 independent sums).
+    """
+    most = max(1, (registers - vectors - 1) // vectors)
+
+    def loss(height: int) -> float:
+        return -(-rows // height) * height / rows - 1 + 0.5 * max(0.0, 1 - height * vectors / 10)
+
+    return min((height for height in heights if height <= most), key=lambda height: (loss(height), -height))
+
+
+def _default_block(row_tiles: int, threads: int) -> int:
+    """Row tiles in a block: the most that share the blocks out evenly over the threads."""
+    def idle(block: int) -> float:
+        blocks = -(-row_tiles // block)
+        return -(-blocks // threads) * threads / blocks - 1 + 0.02 / block
+
+    return min((block for block in _BLOCKS if block <= row_tiles), key=idle)

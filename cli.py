@@ -1,0 +1,278 @@
+"""The command line: tune, replay, show, run, log, doctor.
+
+Every command says what is wrong with a request in one sentence on standard error and exits with 1 (2 for misused options), never with a
+traceback. Results go to standard output, progress and remarks to standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .autotune.database import Database
+from .autotune.lookup import find_best, user_log
+from .autotune.record import diagnosis
+from .autotune.task import Candidate, Task
+from .autotune.tuner import SEARCHES, tune
+from .autotune.verify import make_check
+from .compiler import build, lower
+from .targets.doctor import examine
+from .targets.timer import TimeResult, format_seconds
+from .tir.errors import ArgumentError, LogError, TilewrightError
+from .tir.optional import optional_import
+from .tir.target import Target
+
+_EXAMPLES = """
+\b
+Examples:
+  tilewright tune matmul 1024 1024 1024 --trials 64
+  tilewright replay matmul 1024 1024 1024
+  tilewright tune conv2d 1 64 56 56 64 3 3 --opt padding=1 --opt stride=2 --log my.db
+  tilewright show softmax 512 512 --stage c
+"""
+Command = Callable[..., Any]
+
+
+def main() -> None:
+    """The program `tilewright`."""
+    try:
+        cli.main(standalone_mode=False)
+    except click.exceptions.Abort:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (TilewrightError, ImportError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
+    except BrokenPipeError:                              # the reader of a pipe had enough
+        sys.stderr.close()
+        sys.exit(1)
+
+
+@click.group(epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="tilewright")
+def cli() -> None:
+    """Tilewright: declare tensor computations, schedule them, run them as C, tune them, replay what was found."""
+
+
+def _workload(command: Command) -> Command:
+    """The arguments and options that say which computation, on which target."""
+    for decorate in (
+        click.argument("operator"),
+        click.argument("sizes", nargs=-1),
+        click.option("--opt", "options", multiple=True, metavar="KEY=VALUE", help="An option of the operator, for example padding=1."),
+        click.option("--target", "kind", default="c", show_default=True, help="The kind of target."),
+        click.option("--threads", type=click.IntRange(min=1), help="Threads of a parallel loop [default: all]."),
+        click.option("--march", default="native", show_default=True, help="The compiler's name of the processor's architecture."),
+    )[::-1]:
+        command = decorate(command)
+    return command
+
+
+_log_option = click.option("--log", type=click.Path(dir_okay=False), help="The tuning log, an SQLite file [default: your own].")
+
+
+def _task(operator: str, sizes: Sequence[str], options: Sequence[str], kind: str, threads: int | None, march: str) -> Task:
+    target = Target(kind, threads=threads, march=march)
+    return Task(operator, [int(size) if re.fullmatch(r"[+-]?\d+", size) else size for size in sizes], target=target,
+                **dict(_option(text) for text in options))
+
+
+def _option(text: str) -> tuple[str, Any]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.isidentifier():
+        raise ArgumentError(f"--opt {text}: expected KEY=VALUE, for example padding=1")
+    try:
+        parsed = json.loads(value)
+    except ValueError:
+        parsed = value
+    return key, tuple(parsed) if isinstance(parsed, list) else parsed
+
+
+@cli.command("tune", epilog="""
+\b
+Examples:
+  tilewright tune matmul 1024 1024 1024 --target c --trials 200 --log tuning.db
+  tilewright tune conv2d 1 64 56 56 64 3 3 --opt padding=1 --opt stride=2
+A search goes on where an earlier one with the same log ended; Ctrl-C ends it and keeps what was measured.
+""")
+@_workload
+@click.option("--trials", type=click.IntRange(min=1), default=64, show_default=True, help="How many trials the log shall hold for this task.")
+@_log_option
+@click.option("--seed", type=int, default=0, show_default=True, help="Same seed and same measurements: same proposals.")
+@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0.1), default=10.0, show_default=True,
+              help="Seconds for building a candidate, and for running it.")
+@click.option("--search", type=click.Choice(SEARCHES), default=SEARCHES[0], show_default=True, help="The strategy.")
+@click.option("--quiet", is_flag=True, help="No progress display.")
+def tune_command(trials: int, log: str | None, seed: int, timeout_s: float, search: str, quiet: bool, **workload: Any) -> None:
+    """Search for the fastest schedule of OPERATOR with SIZES and log every trial."""
+    task = _task(**workload)
+    run = tune(task, trials=trials, log=log, seed=seed, timeout_s=timeout_s, search=search, progress=False if quiet else None)
+    best, baseline, stats = run.best, run.baseline, run.stats
+    click.echo(f"{task}: {_speed(best.seconds, best.gflops)} after {stats['trials']} trials "
+               f"({stats['valid_fraction']:.0%} valid, stopped: {stats['stopped']})")
+    if baseline is not None and baseline.seconds is not None and best.seconds is not None:
+        click.echo(f"the default schedule: {_speed(baseline.seconds, baseline.gflops)}; the best is {baseline.seconds / best.seconds:.2f} x as fast")
+    if stats["rank_correlation"] is not None:
+        click.echo(f"model {stats['model']}: rank correlation {stats['rank_correlation']:.2f}, {stats['scored_per_s']:.0f} candidates scored a second")
+    if stats["valid_fraction"] < 1:
+        click.echo(f"failures: {diagnosis(run.trials)}")
+    click.echo(f"best decisions: {json.dumps(best.decisions)}")
+    click.echo(f"replay it: {task.command('replay', None if log is None else str(log))}")
+
+
+@cli.command("replay", epilog="""
+\b
+Examples:
+  tilewright replay matmul 1024 1024 1024 --log tuning.db
+  tilewright replay matmul 1024 1024 1024 --emit c > matmul.c
+""")
+@_workload
+@_log_option
+@click.option("--emit", type=click.Choice(["c", "tir", "python"]), help="Print this instead of running.")
+def replay_command(log: str | None, emit: str | None, **workload: Any) -> None:
+    """Build the best logged schedule of OPERATOR with SIZES; run it, check it, time it."""
+    task = _task(**workload)
+    trial, path, other = find_best(task, log)
+    if other is not None:
+        print(f"this schedule was measured on another target: {other}", file=sys.stderr)
+    candidate = task.replay(trial.trace, trial.decisions)
+    if emit is not None:
+        click.echo(_text(task, candidate, emit))
+        return
+    click.echo(f"{task} from {path}: {_speed(trial.seconds, trial.gflops)} when it was tuned")
+    _run(task, candidate)
+
+
+@cli.command("show", epilog="""
+\b
+Examples:
+  tilewright show conv2d 1 64 56 56 64 3 3 --stage tir
+  tilewright show matmul 512 512 512 --stage python --log tuning.db
+""")
+@_workload
+@_log_option
+@click.option("--stage", type=click.Choice(["tir", "c", "python", "schedule"]), default="tir", show_default=True,
+              help="Loops, C source, the schedule as a script, or its stages.")
+def show_command(log: str | None, stage: str, **workload: Any) -> None:
+    """Print what OPERATOR with SIZES becomes: with its default schedule, or with --log the best one of that log."""
+    task = _task(**workload)
+    click.echo(_text(task, _candidate(task, log), stage))
+
+
+@cli.command("run", epilog="""
+\b
+Examples:
+  tilewright run matmul 512 512 512
+  tilewright run attention 1 8 256 256 64 --opt causal=true --threads 1
+""")
+@_workload
+@_log_option
+def run_command(log: str | None, **workload: Any) -> None:
+    """Build OPERATOR with SIZES, run it, check it, time it: with its default schedule, or with --log the best one of that log."""
+    task = _task(**workload)
+    _run(task, _candidate(task, log))
+
+
+@cli.group("log")
+def log_group() -> None:
+    """Ask a tuning log."""
+
+
+@log_group.command("best", epilog="\b\nExample:\n  tilewright log best --log tuning.db\n")
+@_log_option
+def log_best(log: str | None) -> None:
+    """The best schedule of each workload and target."""
+    with Database(_existing(log), read_only=True) as database:
+        rows = [[row["name"], row["args"], row["target"], format_seconds(row["median_s"]), f"{row['gflops'] or 0:.1f}",
+                 f"{row['valid']}/{row['trials']}"] for row in database.best_table()]
+    _table(["operator", "sizes", "target", "time", "GFLOP/s", "valid"], rows, f"{log or user_log()} holds no valid trial yet")
+
+
+@log_group.command("list", epilog="\b\nExample:\n  tilewright log list --log tuning.db --limit 50 --operator matmul\n")
+@_log_option
+@click.option("--limit", type=click.IntRange(min=1), default=30, show_default=True, help="How many trials, the latest first.")
+@click.option("--operator", help="Only trials of this operator.")
+def log_list(log: str | None, limit: int, operator: str | None) -> None:
+    """The latest trials with their status."""
+    with Database(_existing(log), read_only=True) as database:
+        rows = [[str(row["id"]), row["name"], row["args"], row["generator"], row["status"],
+                 format_seconds(row["median_s"]) if row["median_s"] else "", f"{row['gflops']:.1f}" if row["gflops"] else "",
+                 (row["error"] or row["decisions"]).partition("\n")[0]] for row in database.trial_table(limit, operator)]
+    _table(["trial", "operator", "sizes", "proposed by", "status", "time", "GFLOP/s", "error, or decisions"], rows,
+           f"{log or user_log()} holds no such trial yet")
+
+
+@cli.command("doctor", epilog="\b\nExample:\n  tilewright doctor\n")
+def doctor_command() -> None:
+    """What this machine has: compilers and their versions, measured peak speed and memory bandwidth."""
+    click.echo(str(examine()))
+
+
+# ---- shared by the commands
+
+
+def _existing(log: str | None) -> Path:
+    path = user_log() if log is None else Path(log)
+    if not path.exists():
+        raise LogError(f"there is no tuning log at '{path}'; `tilewright tune` makes one")
+    return path
+
+
+def _candidate(task: Task, log: str | None) -> Candidate:
+    if log is None:
+        return task.instantiate({})
+    trial, _, _ = find_best(task, log)
+    return task.replay(trial.trace, trial.decisions)
+
+
+def _text(task: Task, candidate: Candidate, stage: str) -> str:
+    if stage == "python":
+        return candidate.schedule.as_python()
+    if stage == "schedule":
+        return str(candidate.schedule)
+    if stage == "tir":
+        return str(lower(candidate.schedule, candidate.tensors, target=task.target))
+    return build(candidate.schedule, candidate.tensors, target=task.target).get_source(stage)
+
+
+def _run(task: Task, candidate: Candidate) -> None:
+    """Builds, checks against the reference, times; a wrong result is an error."""
+    module = build(candidate.schedule, candidate.tensors, target=task.target)
+    check = make_check(task.tensors, task.reference, seed=0)
+    arguments = check.arguments()
+    module(*arguments)
+    wrong = check.mismatch(arguments)
+    if wrong is not None:
+        raise TilewrightError(f"the result of {task} is wrong: {wrong}")
+    time: TimeResult = module.time_evaluator(repeat=9, min_repeat_ms=30)(*arguments)
+    how = "exactly" if check.exact else "within the tolerance of its dtype"
+    click.echo(f"{task} on {task.target}: result right ({how}), {_speed(time.median, task.flops / time.median / 1e9)}, "
+               f"{task.bytes / time.median / 1e9:.1f} GB/s")
+
+
+def _speed(seconds: float | None, gflops: float | None) -> str:
+    return f"{format_seconds(seconds or 0.0)}, {gflops or 0.0:.1f} GFLOP/s"
+
+
+def _table(columns: list[str], rows: list[list[Any]], empty: str) -> None:
+    if not rows:
+        click.echo(empty)
+        return
+    rich_table = optional_import("rich.table", "a table of the log", "tune")
+    rich_text = optional_import("rich.text", "a table of the log", "tune")
+    console = optional_import("rich.console", "a table of the log", "tune").Console(width=None if sys.stdout.isatty() else 240)
+    table = rich_table.Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="ellipsis", no_wrap=True)
+    for row in rows:                                    # a log's text is shown as it is: no markup, no control characters
+        table.add_row(*(rich_text.Text(re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", str(value or ""))) for value in row))
+    console.print(table)
