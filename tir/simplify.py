@@ -71,6 +71,7 @@ class Analyzer:
         self._memo = self._lasting_memo
         self._bounds_memo: dict[Expr, Bounds] = {}
         self._sensitive: dict[Expr, bool] = {}
+        self._no_reads: dict[Expr, bool] = {}
         self._ranges: dict[Expr, Bounds] = {}  # of variables and other atoms, as told
         self._values: dict[Expr, Expr] = {}  # of variables
         self._truths: dict[Expr, bool] = {}
@@ -249,6 +250,18 @@ class Analyzer:
                         found = True
                         break
             self._sensitive[e] = found
+        return found
+
+    def _reads_nothing(self, e: Expr) -> bool:
+        found = self._no_reads.get(e)
+        if found is None:
+            found = e.__class__ is not Load
+            if found:
+                for child in e.children:
+                    if not self._reads_nothing(child):
+                        found = False
+                        break
+            self._no_reads[e] = found
         return found
 
     def _again(self, result: Expr, e: Expr) -> Expr:
@@ -534,14 +547,17 @@ class Analyzer:
         condition: Any = self._visit(e.condition)
         if condition.__class__ is Const:
             return self._visit(e.then if condition.value else e.otherwise)
-        then = self._arm(condition, e.then)
-        otherwise = self._arm(logical_not(condition), e.otherwise)
+        guards = e.__class__ is IfThenElse
+        then = self._arm(condition, e.then, guards)
+        otherwise = self._arm(logical_not(condition), e.otherwise, guards)
         if condition is not e.condition or then is not e.then or otherwise is not e.otherwise:
             return self._again(e.make(condition, then, otherwise), e)
         return self._rewritten(e, ANY_RULES, condition)
 
-    def _arm(self, condition: Expr, arm: Expr) -> Expr:
-        if condition.dtype.lanes > 1 or not self._is_sensitive(arm):
+    def _arm(self, condition: Expr, arm: Expr, guards: bool) -> Expr:
+        """An arm that counts only where `condition` holds. Unless the condition `guards` it, it is evaluated elsewhere too: then what it
+        reads must stay inside its buffer without the help of the condition."""
+        if condition.dtype.lanes > 1 or not self._is_sensitive(arm) or not (guards or self._reads_nothing(arm)):
             return self._visit(arm)
         with self.scope():
             self._learn(condition)

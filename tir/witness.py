@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from .dtype import INT64
-from .expr import Binary, Broadcast, Buffer, Cast, Const, Expr, FloorDiv, FloorMod, IfThenElse, Load, Not, Ramp, Select, Var, as_expr
+from .dtype import INT64, DType
+from .expr import Binary, Broadcast, Buffer, Call, Cast, Const, Expr, FloorDiv, FloorMod, IfThenElse, Load, Not, Ramp, Select, Var, as_expr
 from .stmt import Allocate, Bind, For, Func, If, Prefetch, Stmt, Store
 from .visit import children
 
@@ -158,10 +158,14 @@ class _Walk:
             return self.variables.get(e)
         if isinstance(e, Const):
             return None if e.dtype.is_float else np.full((1, 1), e.value, bool if e.dtype.is_bool else np.int64)
-        if not e.exact or e.dtype.is_float:
+        operation = _FUNCTIONS.get(e.name) if isinstance(e, Call) else _OPERATIONS.get(e.__class__)
+        if operation is None or e.dtype.is_float:
             return None
         parts = [self.value(c) for c in e.children]
-        return None if any(p is None for p in parts) else _OPERATIONS[e.__class__](e, *parts)
+        if any(p is None for p in parts):
+            return None
+        result = operation(e, *parts)
+        return result if e.exact or e.dtype.is_bool else _wrapped(result, e.dtype)
 
 
 class _Bounds(_Walk):
@@ -265,9 +269,14 @@ class _Races(_Walk):
 
 def _divide(function: Callable[[Any, Any], Any]) -> Callable[..., Array]:
     def divide(e: Expr, a: Array, b: Array) -> Array:
-        return np.where(b == 0, 0, function(a, np.where(b == 0, 1, b)))  # type: ignore[no-any-return]
+        return np.where(b == 0, 0, function(a, np.where(b == 0, 1, b)))
 
     return divide
+
+
+def _wrapped(value: Array, kind: DType) -> Array:
+    mask = (1 << kind.element.bits) - 1
+    return value if kind.element.bits == 64 else ((value - int(kind.low)) & mask) + int(kind.low)  # type: ignore[no-any-return]
 
 
 def _operations() -> dict[type, Callable[..., Array]]:
@@ -299,3 +308,8 @@ def _operations() -> dict[type, Callable[..., Array]]:
 
 
 _OPERATIONS = _operations()
+_FUNCTIONS: dict[str, Callable[..., Array]] = {
+    "wrap": lambda e, a: a,
+    "truncdiv": _divide(lambda a, b: np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))),
+    "truncmod": _divide(np.fmod),
+}

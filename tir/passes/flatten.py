@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from ..expr import Buffer, Const, Expr, Load, add, as_expr, const, load, maximum, mul
 from ..stmt import Allocate, Func, Prefetch, Stmt, Store
+from ..target import Target
 from ..verify import CLOSED, FLAT, TYPED
 from ..visit import Rewriter
 from .manager import Pass
-
-if TYPE_CHECKING:
-    from ..target import Target
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,12 +17,10 @@ from ..interp import compiled, iteration_count
 from ..interp_support import OutOfBounds, numpy_dtype
 from ..node import COUNTERS
 from ..stmt import Func
+from ..target import Target
 from ..verify import CLOSED, FACTS, TYPED
 from ..visit import substitute
 from .manager import Instrument, Pipeline
-
-if TYPE_CHECKING:
-    from ..target import Target
 
 Array = np.ndarray[Any, Any]
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from ..errors import PipelineError
 from ..stmt import Func
+from ..target import Target
 from ..verify import FACTS
-
-if TYPE_CHECKING:
-    from ..target import Target
 
 
 @dataclass(frozen=True)
@@ -123,8 +121,9 @@ class Pipeline:
             raise PipelineError(f"pipeline {self.name!r} has no pass {label!r}; it has {', '.join(self.labels)}")
         return self.labels.index(label)
 
-    def run(self, func: Func, target: Target, instruments: Sequence[Instrument] = ()) -> Func:
+    def run(self, func: Func, target: str | Target, instruments: Sequence[Instrument] = ()) -> Func:
         """The function after all passes. An error of a pass carries a note that names the pass."""
+        target = Target.parse(target)
         for instrument in instruments:
             instrument.start(self, func, target)
         for position, each in enumerate(self.passes):

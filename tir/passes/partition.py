@@ -371,10 +371,10 @@ class _Splitter:
         start, end = zero, s.extent
         if lows and _is_empty(_Settle(lows, False, {}).rewrite_statement(s.body)):
             some = dict.fromkeys(g.crossing(g.most_inner, kind) for g in lows)
-            start = first if some == from_here else _larger(zero, _fold(_smaller, first, some))
+            start = first if some == from_here and len(some) == 1 else _larger(zero, _fold(_smaller, first, some))
         if highs and _is_empty(_Settle(highs, False, {}).rewrite_statement(s.body)):
             some = dict.fromkeys(g.crossing(g.most_inner, kind) for g in highs)
-            end = last if some == up_to else _smaller(_fold(_larger, last, some), s.extent)
+            end = last if some == up_to and len(some) == 1 else _smaller(_fold(_larger, last, some), s.extent)
         starts, sizes = (start, first, last), (sub(first, start), sub(last, first), sub(end, last))
         if _is_zero(sizes[1]) or (s.kind in FAST_KINDS and not all(e.__class__ is Const for e in sizes)):
             return None

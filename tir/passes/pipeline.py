@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from ..errors import TargetError
+from ..target import Target
 from ..verify import CLOSED, EMITTABLE, FLAT, IN_BOUNDS, NARROW, NO_VECTOR_LOOPS, PARTITIONED, PLACED, RACE_FREE, TYPED, UNROLLED
 from .flatten import Flatten
 from .legalize import Legalize
@@ -16,9 +16,6 @@ from .simplify import Simplify
 from .storage import Storage
 from .unroll import Unroll
 from .vectorize import Vectorize
-
-if TYPE_CHECKING:
-    from ..target import Target
 
 START = (TYPED, CLOSED, IN_BOUNDS, RACE_FREE)  # what schedule/lower.py gives
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from ..dtype import INT64
 from ..expr import Const, Expr, Var, add, as_expr, cast, const, floordiv, mul
 from ..liveness import LiveRange, live_ranges
 from ..stmt import Allocate, Func, Place, Stmt
+from ..target import Target
 from ..verify import CLOSED, FLAT, PLACED
 from ..visit import Rewriter, children, substitute, variables_of
 from .manager import Pass
-
-if TYPE_CHECKING:
-    from ..target import Target
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from ..expr import Buffer, Const, Expr, Load, Var, const
 from ..stmt import Allocate, For, Func, Stmt, Store, seq
+from ..target import Target
 from ..verify import CLOSED, NO_VECTOR_LOOPS, PLACED, UNROLLED
 from ..visit import Rewriter, children, substitute_statement, variables_of, walk
 from .manager import Pass
-
-if TYPE_CHECKING:
-    from ..target import Target
 
 
 @dataclass(frozen=True)
