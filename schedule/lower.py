@@ -274,11 +274,19 @@ class _Nest:
             update = If(self.redirect.rewrite(self.loops.condition), update)
         return update
 
+    def _computed_inside(self, tensor: Tensor, leaf: IterVar) -> bool:
+        """Whether `tensor` exists only inside this loop of this stage."""
+        source = self.emitter.schedule[tensor]
+        if source.attach.kind != "at" or source.attach.consumer is not self.stage:
+            return False
+        at, here = position_of(attach_leaf(source), self.leaves), position_of(leaf, self.leaves)
+        return at is not None and here is not None and at >= here
+
     def _prefetches(self, leaf: IterVar) -> list[Stmt]:
         """Hints for what the tensors of s[T].prefetch are read at some iterations later: where the inner loops begin."""
         found: list[Stmt] = []
         for tensor, axis, offset in self.stage.prefetches:
-            if axis is not leaf:
+            if axis is not leaf or self._computed_inside(tensor, leaf):
                 continue
             variable = self.loops.variables[leaf]
             start: dict[Var, Expr] = {v: as_expr(0) for v, _ in self.loops.own_loops() if v not in self.bound}
