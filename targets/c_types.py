@@ -82,7 +82,7 @@ def float_constant(value: float, kind: DType) -> tuple[str, bool]:
         packed = struct.pack("<f", value)
         for digits in range(1, 10):
             text = f"{value:.{digits}g}"
-            if struct.pack("<f", float(text)) == packed:
+            if abs(float(text)) <= kind.high and struct.pack("<f", float(text)) == packed:
                 break
     if not re.search(r"[.e]", text):
         text += ".0"
