@@ -1,0 +1,325 @@
+"""Random computations under random schedules, compiled and compared with a direct evaluation.
+
+    python tests/fuzz.py --cases 2000 --seed 0 [--sanitize] [--jobs 2] [--case 17] [--interpret]
+
+Every case has a number; with the seed it is the whole state, so `--seed S --case N` repeats it. Outputs are poisoned before a call, arrays lie at
+protected pages and inputs cannot be written, so that a wrong access ends the worker process, which is noticed. `--sanitize` compiles with
+AddressSanitizer and UndefinedBehaviorSanitizer instead. `--interpret` runs the lowered functions in the interpreter, without a compiler,
+before and after the passes. Exit status 1 if any case failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import os
+import random
+import selectors
+import subprocess
+import sys
+import tempfile
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE / "te")]
+
+import numpy as np  # noqa: E402
+from evaluate import evaluate  # noqa: E402
+from fuzzing.memory import guarded  # noqa: E402
+from fuzzing.programs import Program, random_program  # noqa: E402
+from fuzzing.schedules import Scheduled, random_schedule  # noqa: E402
+
+import tilewright as tw  # noqa: E402
+from tilewright import compiler  # noqa: E402
+from tilewright.targets.loader import Library  # noqa: E402
+from tilewright.targets.toolchain import compile_source, sanitizer_environment  # noqa: E402
+from tilewright.tir.interp import interpret, iteration_count  # noqa: E402
+
+CHUNK = 24  # cases that are compiled together
+PATIENCE_S = 300  # without a sign of life from a worker
+POISON = 0xCD
+
+
+@dataclass
+class Case:
+    """One case, ready to run: `want` are the results, `error` what was raised on the way."""
+
+    number: int
+    program: Program
+    arrays: list[np.ndarray[Any, Any]]
+    want: list[np.ndarray[Any, Any]]
+    scheduled: Scheduled | None = None
+    generated: Any = None
+    error: str = ""
+
+    @property
+    def args(self) -> list[Any]:
+        return self.program.inputs + self.program.outputs
+
+    def describe(self) -> str:
+        """The computation and its schedule."""
+        schedule = self.scheduled.schedule.as_python() if self.scheduled else "(no schedule)"
+        return f"{self.program.text()}\n{schedule}"
+
+    def compare(self, outputs: list[np.ndarray[Any, Any]]) -> str:
+        """What differs, empty if nothing does."""
+        for tensor, want, got in zip(self.program.outputs, self.want, outputs, strict=True):
+            error = self.program.facts[tensor].error
+            if error == 0:
+                wrong = (got != want) & ~(np.isnan(got.astype("float64")) & np.isnan(want.astype("float64")))
+            else:
+                difference = np.abs(got.astype("float64") - want.astype("float64"))
+                wrong = ~(difference <= 8 * error)
+            if wrong.any():
+                at = tuple(int(i) for i in np.argwhere(wrong)[0])
+                found = f"got {got[at]!r}, expected {want[at]!r} (within {8 * error:.3g})"
+                return f"{tensor!r}: {wrong.sum()} of {wrong.size} elements differ, first at {at}: {found}"
+        return ""
+
+
+def make_case(seed: int, number: int, target: tw.Target | None) -> Case:
+    """The case of that number; generated for `target` unless that is None."""
+    rng = random.Random(f"{seed}/{number}")
+    program = random_program(rng)
+    data = program.arrays(number)
+    case = Case(number, program, [data[t] for t in program.inputs], evaluate(program.outputs, data))
+    try:
+        case.scheduled = random_schedule(rng, case.args, program.outputs)
+        if target is not None:
+            case.generated = compiler.generate(case.scheduled.schedule, case.args, target, name=f"kernel_{number}")
+    except Exception:
+        case.error = traceback.format_exc()
+    return case
+
+
+def poisoned(like: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """An array like this one, full of bytes that mean nothing."""
+    array = np.empty(like.shape, like.dtype)
+    array.reshape(-1).view("uint8")[...] = POISON
+    return array
+
+
+# ----------------------------------------------------------------------------------------------------------- in a worker process
+
+
+def worker(options: argparse.Namespace) -> None:
+    """Runs cases; says on stdout, a JSON object a line, what it begins and how it ends."""
+    numbers = range(options.first, options.last)
+    for start in range(0, len(numbers), CHUNK):
+        if options.interpret:
+            for number in numbers[start : start + CHUNK]:
+                say(begin=number)
+                report(make_case(options.seed, number, None), run_interpreted)
+        else:
+            run_chunk(options, numbers[start : start + CHUNK])
+
+
+def say(**message: Any) -> None:
+    print(json.dumps(message), flush=True)
+
+
+def report(case: Case, run: Any) -> None:
+    """Runs a case and tells how it went."""
+    wrong = case.error
+    if not wrong:
+        try:
+            wrong = run(case)
+        except Exception:
+            wrong = traceback.format_exc()
+    scheduled = case.scheduled
+    say(
+        end=case.number,
+        wrong=wrong,
+        text=case.describe() if wrong else "",
+        steps=len(scheduled.schedule.trace.steps) if scheduled else 0,
+        refused=scheduled.refused if scheduled else 0,
+        moved=scheduled.moved if scheduled else 0,
+        rounded=any(case.program.facts[t].error for t in case.program.outputs),
+    )
+
+
+def run_interpreted(case: Case) -> str:
+    """The function as the schedule gives it, and as the passes leave it."""
+    assert case.scheduled is not None
+    function = case.scheduled.function
+    if iteration_count(function, {}) > 200_000:
+        return ""
+    for stage, f in (("before the passes", function), ("after the passes", tw.lower(case.scheduled.schedule, case.args))):
+        outputs = [poisoned(w) for w in case.want]
+        interpret(f, [*case.arrays, *outputs])
+        wrong = case.compare(outputs)
+        if wrong:
+            return f"{stage}: {wrong}"
+    return ""
+
+
+def run_chunk(options: argparse.Namespace, numbers: range) -> None:
+    """Generates the cases, compiles them in one unit, runs them one after another."""
+    target = tw.Target("c", opt="-O1", threads=2, sanitize=options.sanitize)
+    cases = []
+    for number in numbers:
+        say(begin=number)
+        cases.append(make_case(options.seed, number, target))
+    ready = [case for case in cases if not case.error]
+    try:
+        modules = dict(zip((c.number for c in ready), compiled_together([c.generated for c in ready], target), strict=True))
+    except tw.CompileError:
+        modules = {}  # one of them is at fault: each on its own says which
+
+    def run(case: Case) -> str:
+        module = modules.get(case.number) or compiled_together([case.generated], target)[0]
+        rng = random.Random(case.number)
+        if options.sanitize:
+            inputs, outputs = [a.copy() for a in case.arrays], [poisoned(w) for w in case.want]
+        else:
+            inputs = [guarded(a, rng.random() < 0.75, writable=False) for a in case.arrays]
+            outputs = [guarded(poisoned(w), rng.random() < 0.75, writable=True) for w in case.want]
+        module(*inputs, *outputs)
+        return case.compare(outputs)
+
+    for case in cases:
+        say(begin=case.number)
+        report(case, run)
+
+
+def compiled_together(generated: list[Any], target: tw.Target) -> list[Any]:
+    """Modules of several generated functions from one unit: definitions that several sources have in common stand there once."""
+    blocks: dict[str, None] = {}
+    for g in generated:
+        for block in g.source.split("\n\n"):
+            blocks[block.strip()] = None
+    source = "\n\n".join(blocks) + "\n"
+    uses_openmp = any(g.uses_openmp for g in generated)
+    library = Library(compile_source(source, target, uses_openmp=uses_openmp).library_path, uses_openmp=uses_openmp)
+    return [tw.Module(g.signature, target, library, source) for g in generated]
+
+
+# ---------------------------------------------------------------------------------------------------------------- in the parent
+
+
+@dataclass
+class Worker:
+    """A process and what it was last heard to do."""
+
+    process: subprocess.Popen[str]
+    first: int
+    last: int
+    errors: Any
+    doing: int | None = None
+    done: int = 0
+
+
+def run_all(options: argparse.Namespace) -> int:
+    """Shares the cases among workers, collects what they say; returns the number of failures."""
+    counts: collections.Counter[str] = collections.Counter()
+    failures: list[int] = []
+    waiting = [(first, min(first + 4 * CHUNK, options.cases)) for first in range(0, options.cases, 4 * CHUNK)]
+    if options.case is not None:
+        waiting = [(options.case, options.case + 1)]
+    waiting.reverse()
+    with tempfile.TemporaryDirectory() as cache, selectors.DefaultSelector() as selector:
+        running: set[int] = set()
+
+        def start(first: int, last: int) -> None:
+            w = start_worker(options, cache, first, last)
+            assert w.process.stdout is not None
+            selector.register(w.process.stdout, selectors.EVENT_READ, w)
+            running.add(w.process.pid)
+
+        while waiting or running:
+            while waiting and len(running) < options.jobs:
+                start(*waiting.pop())
+            events = selector.select(PATIENCE_S)
+            if not events:
+                raise SystemExit(f"no worker said anything for {PATIENCE_S} s; they were at {[k.data.doing for k in selector.get_map().values()]}")
+            for key, _ in events:
+                w: Worker = key.data
+                line = key.fileobj.readline()  # type: ignore[union-attr]
+                if line:
+                    hear(json.loads(line), w, counts, failures, options)
+                    continue
+                selector.unregister(key.fileobj)
+                running.discard(w.process.pid)
+                status = w.process.wait()
+                if status != 0:
+                    crashed(w, status, failures, options)
+                    if w.doing is not None and w.doing + 1 < w.last:
+                        waiting.append((w.doing + 1, w.last))
+    total = counts["cases"] + len(failures) - counts["failed"]
+    which = f": {', '.join(map(str, sorted(failures)))}" if failures else ""
+    print(f"{total} cases, seed {options.seed}: {len(failures)} failed{which}")
+    print(f"{counts['steps']} primitives, {counts['refused']} refused, {counts['moved']} placements taken back, {counts['rounded']} cases with rounding")
+    return len(failures)
+
+
+def start_worker(options: argparse.Namespace, cache: str, first: int, last: int) -> Worker:
+    """A process for the cases from `first` to before `last`."""
+    command = [sys.executable, str(HERE / "fuzz.py"), "--seed", str(options.seed), "--first", str(first), "--last", str(last)]
+    environment = dict(os.environ)
+    if options.sanitize:
+        command.append("--sanitize")
+        environment |= sanitizer_environment(tw.Target("c", sanitize=True))
+    if options.interpret:
+        command.append("--interpret")
+    environment |= {"TILEWRIGHT_CACHE_DIR": cache, "MALLOC_PERTURB_": str(POISON), "PYTHONUNBUFFERED": "1"}
+    errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  # lives as long as the worker
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment)
+    return Worker(process, first, last, errors)
+
+
+def hear(message: dict[str, Any], w: Worker, counts: collections.Counter[str], failures: list[int], options: argparse.Namespace) -> None:
+    """One line of a worker."""
+    if "begin" in message:
+        w.doing = message["begin"]
+        return
+    number = message["end"]
+    counts["cases"] += 1
+    for name in ("steps", "refused", "moved", "rounded"):
+        counts[name] += message[name]
+    if message["wrong"]:
+        counts["failed"] += 1
+        failures.append(number)
+        tell(number, options, message["wrong"], message["text"])
+
+
+def crashed(w: Worker, status: int, failures: list[int], options: argparse.Namespace) -> None:
+    """A worker that died: the case it was at failed."""
+    w.errors.seek(0)
+    words = w.errors.read()
+    if w.doing is None:
+        raise SystemExit(f"a worker ended with status {status} before it began:\n{words[-3000:]}")
+    failures.append(w.doing)
+    case = make_case(options.seed, w.doing, None)
+    tell(w.doing, options, f"the process ended with status {status} (-11: an access outside an array)\n{words[-6000:]}", case.describe())
+
+
+def tell(number: int, options: argparse.Namespace, what: str, text: str) -> None:
+    """A failure, with what repeats it."""
+    extra = " --sanitize" * options.sanitize + " --interpret" * options.interpret
+    print(f"\nFAILED: python tests/fuzz.py --seed {options.seed} --case {number}{extra}\n{what.rstrip()}\n{text}\n", flush=True)
+
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Random computations under random schedules against a direct evaluation.")
+    parser.add_argument("--cases", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--case", type=int, help="run only the case of this number")
+    parser.add_argument("--sanitize", action="store_true", help="compile with AddressSanitizer and UndefinedBehaviorSanitizer")
+    parser.add_argument("--interpret", action="store_true", help="interpret instead of compiling")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--first", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--last", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.first is not None:
+        worker(options)
+    else:
+        sys.exit(1 if run_all(options) else 0)
+
+
+if __name__ == "__main__":
+    main()

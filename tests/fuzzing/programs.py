@@ -1,0 +1,510 @@
+"""Random computations, with what is needed to judge a result: how large each value can be, and how far rounding can move it.
+
+Most data are small integers in whatever dtype, so that sums and products are exact in floats too and results must be equal to the bit; where a
+computation rounds, the error is bounded as it is built. Discontinuous operations (comparisons, floor, casts to integers) are applied to
+exact values only, so that a mismatch is always a fault.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import prod, sqrt
+from typing import Any
+
+import numpy as np
+
+from tilewright import te
+from tilewright.te import Tensor
+from tilewright.tir.expr import Expr, as_expr
+
+FLOATS = ("float32", "float32", "float32", "float64")
+INTEGERS = ("int32", "int32", "int8", "uint8", "int16", "uint32", "int64")
+EXTENTS = (1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17, 20, 31, 33)
+EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
+MANTISSA = {"float32": 2.0**24, "float64": 2.0**53}
+MAX_POINTS = 1600  # of a stage
+MAX_STEPS = 12000  # of a stage with its reduction
+
+
+@dataclass
+class Value:
+    """An expression; `bound`: no value is larger in magnitude; `error`: what rounding may do; `integral`: values are whole numbers."""
+
+    e: Expr
+    bound: float
+    error: float
+    integral: bool
+
+    @property
+    def dtype(self) -> Any:
+        return self.e.dtype
+
+
+@dataclass
+class Facts:
+    """The same of the elements of a tensor; `make` gives the array of an input."""
+
+    bound: float
+    error: float
+    integral: bool
+    make: Callable[[np.random.Generator], np.ndarray[Any, Any]] | None = None
+
+
+@dataclass
+class Axis:
+    """A variable with the inclusive range of its values."""
+
+    e: Expr
+    low: int
+    high: int
+
+
+@dataclass
+class Program:
+    """A computation: `inputs` and `outputs` are the arguments of its kernel."""
+
+    inputs: list[Tensor] = field(default_factory=list)
+    outputs: list[Tensor] = field(default_factory=list)
+    facts: dict[Tensor, Facts] = field(default_factory=dict)
+
+    def arrays(self, seed: int) -> dict[Tensor, np.ndarray[Any, Any]]:
+        """Data for the inputs."""
+        rng = np.random.default_rng(seed)
+        return {t: self.facts[t].make(rng) for t in self.inputs}  # type: ignore[misc]
+
+    def text(self) -> str:
+        """The declarations, one a line."""
+        return "\n".join(repr(op) for op in te.graph.operations([t.op for t in self.outputs]))
+
+
+def random_program(rng: random.Random) -> Program:
+    """A computation of one to four stages over odd extents."""
+    return _Builder(rng).build()
+
+
+# name -> (limits the argument is clipped to, value made safe, bound of the result, largest slope)
+SMOOTH: dict[str, tuple[float, Callable[[Any], Any], Callable[[float], float], float]] = {
+    "exp": (4, lambda x: te.exp(x), lambda b: 55, 55),
+    "exp2": (4, lambda x: te.exp2(x), lambda b: 16, 12),
+    "tanh": (50, lambda x: te.tanh(x), lambda b: 1, 1),
+    "sigmoid": (50, lambda x: te.sigmoid(x), lambda b: 1, 1),
+    "erf": (8, lambda x: te.erf(x), lambda b: 1, 1.2),
+    "sin": (30, lambda x: te.sin(x), lambda b: 1, 1),
+    "cos": (30, lambda x: te.cos(x), lambda b: 1, 1),
+    "sqrt": (1e5, lambda x: te.sqrt(te.abs(x) + 1.0), lambda b: sqrt(b + 1), 0.5),
+    "rsqrt": (1e5, lambda x: te.rsqrt(te.abs(x) + 1.0), lambda b: 1, 0.5),
+    "log": (1e5, lambda x: te.log(te.abs(x) + 1.0), lambda b: 12, 1),
+    "log2": (1e5, lambda x: te.log2(te.abs(x) + 1.0), lambda b: 17, 1.5),
+    "log1p": (1e5, lambda x: te.log1p(te.abs(x)), lambda b: 12, 1),
+    "pow": (4, lambda x: te.pow(te.abs(x) + 0.5, 1.5), lambda b: 10, 3.5),
+}
+
+
+class _Builder:
+    def __init__(self, rng: random.Random):
+        self.rng = rng
+        self.program = Program()
+        self.tensors: list[Tensor] = []
+
+    def build(self) -> Program:
+        rng = self.rng
+        for _ in range(rng.choice((1, 2, 2, 3))):
+            self.data_input()
+        stages = rng.choice((1, 1, 2, 2, 3, 4))
+        made: list[Tensor] = []
+        for number in range(stages):
+            stage = rng.choice((self.elementwise, self.elementwise, self.padding, self.reduction, self.reduction, self.tuple_reduction))
+            made = stage(f"T{number}")
+            self.tensors += made
+        self.program.outputs = list(made)
+        others = [t for t in self.tensors if t.op.input_tensors and t.op is not made[0].op]
+        if others and rng.random() < 0.25:
+            op = rng.choice(others).op
+            self.program.outputs = [*op.outputs, *made] if rng.random() < 0.7 else [rng.choice(op.outputs), *made]
+        read = set(te.graph.operations(self.program.outputs))
+        self.program.inputs = [t for t, facts in self.program.facts.items() if facts.make is not None and t.op in read]
+        return self.program
+
+    # ---------------------------------------------------------------------------------------------------------------- inputs
+
+    def shape(self, limit: int = MAX_POINTS, least: int = 1) -> tuple[int, ...]:
+        rng = self.rng
+        rank = max(least, rng.choice((1, 1, 2, 2, 2, 3, 0)))
+        extents: list[int] = []
+        for _ in range(rank):
+            room = limit // max(1, prod(extents))
+            extents.append(rng.choice([e for e in EXTENTS if e <= room] or [1]))
+        if extents and rng.random() < 0.01:
+            extents[rng.randrange(len(extents))] = 0
+        return tuple(extents)
+
+    def data_input(self) -> Tensor:
+        rng = self.rng
+        shape = self.shape(least=1)
+        shape = tuple(max(1, e) for e in shape)
+        kind = rng.random()
+        if kind < 0.55:
+            return self.placeholder(shape, rng.choice(FLOATS), -4, 4)
+        if kind < 0.7:
+            return self.reals(shape, rng.choice(FLOATS))
+        if kind < 0.77:
+            return self.placeholder(shape, "bool", 0, 1)
+        dtype = rng.choice(INTEGERS)
+        low, high = te.min_value(dtype).value, te.max_value(dtype).value  # type: ignore[attr-defined]
+        return self.placeholder(shape, dtype, int(low), int(high)) if rng.random() < 0.5 else self.placeholder(shape, dtype, max(int(low), -4), 4)
+
+    def placeholder(self, shape: tuple[int, ...], dtype: str, low: int, high: int) -> Tensor:
+        t = te.placeholder(shape, dtype, f"{'I' if dtype == 'int32' else 'A'}{len(self.program.facts)}")
+
+        def make(rng: np.random.Generator) -> np.ndarray[Any, Any]:
+            return rng.integers(low, high, shape, dtype="uint64" if low >= 0 else "int64", endpoint=True).astype(dtype)
+
+        self.program.facts[t] = Facts(max(abs(low), abs(high)), 0.0, True, make)
+        self.tensors.append(t)
+        return t
+
+    def reals(self, shape: tuple[int, ...], dtype: str) -> Tensor:
+        t = te.placeholder(shape, dtype, f"R{len(self.program.facts)}")
+        self.program.facts[t] = Facts(2.0, 0.0, False, lambda rng: rng.uniform(-2, 2, shape).astype(dtype))
+        self.tensors.append(t)
+        return t
+
+    # ---------------------------------------------------------------------------------------------------------------- stages
+
+    def compute(self, shape: tuple[int, ...], name: str, body: Callable[[list[Axis]], Any]) -> list[Tensor]:
+        """A computation; `body` gives (what te.compute's function returns, the facts of each output)."""
+        facts: list[Facts] = []
+
+        def function(*axes: Expr) -> Any:
+            result, found = body([Axis(a, 0, max(0, e - 1)) for a, e in zip(axes, shape, strict=True)])
+            facts.extend(found)
+            return result
+
+        made = te.compute(shape, function, name=name)
+        listed = list(made) if isinstance(made, tuple) else [made]
+        for t, f in zip(listed, facts, strict=True):
+            self.program.facts[t] = f
+        return listed
+
+    def elementwise(self, name: str) -> list[Tensor]:
+        outputs = 2 if self.rng.random() < 0.15 else 1
+
+        def body(axes: list[Axis]) -> Any:
+            values = [self.value(axes, self.rng.choice((1, 2, 2, 3))) for _ in range(outputs)]
+            found = [_facts(v) for v in values]
+            return (tuple(v.e for v in values) if outputs > 1 else values[0].e), found
+
+        return self.compute(self.shape(least=0), name, body)
+
+    def padding(self, name: str) -> list[Tensor]:
+        """A tensor with a border, or another guarded window on it."""
+        rng = self.rng
+        source = self.pick()
+        if 0 in source.shape:
+            return self.elementwise(name)
+        before = [rng.choice((0, 1, 2, 3)) for _ in source.shape]
+        shape = tuple(int(e) + b + rng.choice((0, 1, 2)) for e, b in zip(source.shape, before, strict=True))  # type: ignore[arg-type]
+        if prod(shape) > 2 * MAX_POINTS:
+            return self.elementwise(name)
+
+        def body(axes: list[Axis]) -> Any:
+            indices = [a.e - b for a, b in zip(axes, before, strict=True)]
+            inside = [c for i, e in zip(indices, source.shape, strict=True) for c in (i >= 0, i < e)]
+            f = self.program.facts[source]
+            e = te.if_then_else(te.all(*inside) if inside else True, source(*indices), te.const(rng.choice((0, 1)), source.dtype))
+            return e, [Facts(f.bound + 1, f.error, f.integral)]
+
+        return self.compute(shape, name, body)
+
+    def reduce_axes(self, points: int) -> tuple[list[Any], list[Axis]]:
+        rng = self.rng
+        axes, found = [], []
+        room = MAX_STEPS // max(1, points)
+        for number in range(rng.choice((1, 1, 2))):
+            extent = rng.choice([e for e in EXTENTS if e <= room] or [1])
+            room //= extent
+            low = rng.choice((0, 0, 0, 1, 2))
+            k = te.reduce_axis((low, low + extent), f"k{number}")
+            axes.append(k)
+            found.append(Axis(k.as_expr(), low, low + extent - 1))
+        return axes, found
+
+    def reduction(self, name: str) -> list[Tensor]:
+        rng = self.rng
+        shape = self.shape(limit=400, least=0)
+        reduced, inner = self.reduce_axes(prod(shape))
+        steps = prod(a.high - a.low + 1 for a in inner)
+
+        def body(axes: list[Axis]) -> Any:
+            every = axes + inner
+            v = self.value(every, rng.choice((0, 1, 1, 2)))
+            where = self.condition(every) if rng.random() < 0.25 else None
+            init: Any = rng.choice((1, 2)) if rng.random() < 0.2 else None
+            kind = rng.choice(("sum", "sum", "sum", "max", "min", "any", "prod", "order"))
+            if kind == "any":
+                return rng.choice((te.any, te.all))(self.condition(every), axis=reduced, where=where), [Facts(1, 0, True)]
+            if v.dtype.is_bool or (v.dtype.is_integer and v.dtype.bits < 32 and kind in ("sum", "prod", "order")):
+                v = Value(v.e.astype("int32"), v.bound, v.error, True)
+            if kind == "order":  # order matters: only schedules that keep it are legal
+                if not v.dtype.is_integer:
+                    v = Value(self.integer(v).e, 2.0**31, 0.0, True)
+                scan = te.comm_reducer(lambda x, y: x * 3 + y, lambda t: te.const(0, t), name="horner", associative=False)
+                return scan(v.e, axis=reduced, where=where, init=init), [Facts(_limit(v.dtype, 2.0**70), 0.0, True)]
+            if kind in ("max", "min"):
+                if where is not None and init is None:
+                    init = 0
+                reduce = te.max if kind == "max" else te.min
+                return reduce(v.e, axis=reduced, where=where, init=init), [Facts(max(v.bound, 2), v.error, v.integral)]
+            if kind == "prod" and (v.dtype.is_integer or (v.integral and v.bound**steps < 2**20)):
+                bound = 2.0**70 if v.dtype.is_integer else 2 * max(v.bound, 1) ** steps
+                return te.prod(v.e, axis=reduced, where=where, init=init), [Facts(_limit(v.dtype, bound), 0.0, True)]
+            bound = _limit(v.dtype, steps * v.bound + 2)
+            total = _rounded(v.dtype, Value(v.e, bound, steps * v.error, v.integral), steps)
+            return te.sum(v.e, axis=reduced, where=where, init=init), [_facts(total)]
+
+        return self.compute(shape, name, body)
+
+    def tuple_reduction(self, name: str) -> list[Tensor]:
+        rng = self.rng
+        shape = self.shape(limit=400, least=0)
+        reduced, inner = self.reduce_axes(prod(shape))
+        steps = prod(a.high - a.low + 1 for a in inner)
+
+        def body(axes: list[Axis]) -> Any:
+            every = axes + inner
+            v = self.exact(every)
+            if rng.random() < 0.6:
+                index = inner[0].e - inner[0].low
+                for a in inner[1:]:
+                    index = index * (a.high - a.low + 1) + (a.e - a.low)
+                where = self.condition(every) if rng.random() < 0.2 else None
+                init = (-1, 0) if where is not None else None
+                found = rng.choice((te.argmax, te.argmin))((index, v.e), axis=reduced, where=where, init=init)
+                return found, [Facts(steps, 0.0, True), _facts(v)]
+            if v.dtype.is_bool or (v.dtype.is_integer and v.dtype.bits < 32):
+                v = Value(v.e.astype("int32"), v.bound, 0.0, True)
+            both = te.comm_reducer(  # the second value looks at the first, so that both must be combined before either is stored
+                lambda x, y: (x[0] + y[0], te.max(x[1], y[1] + 0 * x[0])), lambda t0, t1: (te.const(0, t0), te.min_value(t1)), name="both"
+            )
+            w = Value(te.abs(v.e), v.bound, 0.0, v.integral)
+            total = _rounded(v.dtype, Value(v.e, _limit(v.dtype, steps * v.bound), 0.0, v.integral), steps)
+            return both((v.e, w.e), axis=reduced), [_facts(total), Facts(_limit(v.dtype, v.bound), total.error, v.integral)]
+
+        return self.compute(shape, name, body)
+
+    # ---------------------------------------------------------------------------------------------------------------- values
+
+    def pick(self) -> Tensor:
+        """A tensor to read; later ones more often, so that chains come about."""
+        rng = self.rng
+        return self.tensors[max(rng.randrange(len(self.tensors)), rng.randrange(len(self.tensors)))]
+
+    def index(self, extent: int, axes: list[Axis]) -> tuple[Any, list[Any]]:
+        """An index into a dimension, and the conditions under which it is inside."""
+        rng = self.rng
+        fitting = [a for a in axes if a.low >= 0 and a.high < extent]
+        if fitting and rng.random() < 0.7:
+            a = rng.choice(fitting)
+            r = rng.random()
+            if r < 0.65:
+                return a.e, []
+            return (a.e + rng.randint(0, extent - 1 - a.high), []) if r < 0.85 else (extent - 1 - a.e, [])
+        if not axes or rng.random() < 0.15:
+            return rng.randrange(extent), []
+        e, low, high = self.affine(axes)
+        if rng.random() < 0.2:
+            a = rng.choice(axes)
+            gathered = self.placeholder((a.high + 1,), "int32", -2, extent + 1)
+            e, low, high = gathered[a.e], -2, extent + 1
+        if low >= 0 and high < extent:
+            return e, []
+        fix = rng.random()
+        if fix < 0.3:
+            return te.max(te.min(e, extent - 1), 0), []
+        if fix < 0.5:
+            return e % extent, []
+        return e, [c for c in ((e >= 0) if low < 0 else None, (e < extent) if high >= extent else None) if c is not None]
+
+    def affine(self, axes: list[Axis]) -> tuple[Any, int, int]:
+        """An index expression of one or two axes with its range."""
+        rng = self.rng
+        a = rng.choice(axes)
+        form = rng.random()
+        if form < 0.2:
+            c = rng.choice((2, 3, 4))
+            return a.e // c, a.low // c, a.high // c
+        if form < 0.35:
+            c = rng.choice((2, 3, 5))
+            return a.e % c, 0, c - 1
+        scale, shift = rng.choice((1, 1, 2, 3, -1)), rng.randint(-4, 4)
+        e, low, high = a.e * scale + shift, min(a.low * scale, a.high * scale) + shift, max(a.low * scale, a.high * scale) + shift
+        if form > 0.7 and len(axes) > 1:
+            b = rng.choice(axes)
+            e, low, high = e + b.e, low + b.low, high + b.high
+        return e, low, high
+
+    def read(self, tensor: Tensor, axes: list[Axis]) -> Value:
+        rng = self.rng
+        f = self.program.facts[tensor]
+        if 0 in tensor.shape:
+            return self.constant()
+        pairs = [self.index(int(extent), axes) for extent in tensor.shape]  # type: ignore[arg-type]
+        conditions = [c for _, found in pairs for c in found]
+        e = tensor(*[i for i, _ in pairs])
+        if conditions:
+            e = te.if_then_else(te.all(*conditions), e, te.const(rng.choice((0, 0, 1)), tensor.dtype))
+        return Value(e, max(f.bound, 1), f.error, f.integral)
+
+    def constant(self) -> Value:
+        rng = self.rng
+        dtype = rng.choice(("float32", "int32", "int32"))
+        number = rng.randint(-3, 3)
+        return Value(te.const(number, dtype), abs(number), 0.0, True)
+
+    def value(self, axes: list[Axis], depth: int) -> Value:
+        """An expression of that depth."""
+        rng = self.rng
+        if depth == 0:
+            r = rng.random()
+            if r < 0.8 or not axes:
+                return self.read(self.pick(), axes) if r < 0.95 else self.constant()
+            e, low, high = self.affine(axes)
+            v = Value(as_expr(e), max(abs(low), abs(high)), 0.0, True)
+            return v if rng.random() < 0.5 else Value(v.e.astype("float32"), v.bound, 0.0, True)
+        a = self.value(axes, depth - 1)
+        make = rng.choice((self.arithmetic, self.arithmetic, self.arithmetic, self.extremum, self.choice, self.unary, self.function, self.bits, self.convert))
+        return make(a, axes, depth)
+
+    def exact(self, axes: list[Axis]) -> Value:
+        """A value without error."""
+        for _ in range(10):
+            v = self.value(axes, self.rng.choice((0, 1)))
+            if v.error == 0 and not v.dtype.is_bool:
+                return v
+        return self.constant()
+
+    def arithmetic(self, a: Value, axes: list[Axis], depth: int) -> Value:
+        b = self.value(axes, self.rng.randrange(depth))
+        op = self.rng.choice("+-*")
+        if op == "*" and a.bound * b.bound > 2**21:
+            op = "+"
+        e = a.e + b.e if op == "+" else a.e - b.e if op == "-" else a.e * b.e
+        if op == "*":
+            bound, error = a.bound * b.bound, a.bound * b.error + b.bound * a.error + a.error * b.error
+        else:
+            bound, error = a.bound + b.bound, a.error + b.error
+        return _rounded(e.dtype, Value(e, _limit(e.dtype, bound), error, a.integral and b.integral), 1)
+
+    def extremum(self, a: Value, axes: list[Axis], depth: int) -> Value:
+        b = self.value(axes, self.rng.randrange(depth))
+        e = self.rng.choice((te.max, te.min))(a.e, b.e)
+        return _rounded(e.dtype, Value(e, max(a.bound, b.bound), max(a.error, b.error), a.integral and b.integral), 0)
+
+    def choice(self, a: Value, axes: list[Axis], depth: int) -> Value:
+        b = self.value(axes, self.rng.randrange(depth))
+        e = self.rng.choice((te.select, te.if_then_else))(self.condition(axes), a.e, b.e)
+        return _rounded(e.dtype, Value(e, max(a.bound, b.bound), max(a.error, b.error), a.integral and b.integral), 0)
+
+    def condition(self, axes: list[Axis]) -> Any:
+        """A condition on indices or exact data."""
+        rng = self.rng
+        r = rng.random()
+        if r < 0.25:
+            return te.all(self.condition(axes), self.condition(axes)) if rng.random() < 0.5 else te.any(self.condition(axes), ~self.condition(axes))
+        if r < 0.7 and axes:
+            e, low, high = self.affine(axes)
+            limit = rng.randint(low, high)
+        else:
+            v = self.exact_leaf(axes)
+            e, limit = v.e, rng.randint(0, 3)
+        return rng.choice((lambda: e < limit, lambda: e >= limit, lambda: e == limit, lambda: e != limit))()  # type: ignore[no-any-return]
+
+    def exact_leaf(self, axes: list[Axis]) -> Value:
+        for _ in range(10):
+            v = self.value(axes, 0)
+            if v.error == 0:
+                return v if not v.dtype.is_bool else Value(v.e.astype("int32"), 1, 0.0, True)
+        return self.constant()
+
+    def unary(self, a: Value, axes: list[Axis], depth: int) -> Value:
+        if a.dtype.is_bool:
+            return Value(~a.e, 1, 0.0, True)
+        bound = _limit(a.dtype, a.bound if a.dtype.is_float else a.bound + 1)
+        if a.dtype.is_float and a.error == 0 and self.rng.random() < 0.4:
+            e = self.rng.choice((te.floor, te.ceil, te.round, te.trunc))(a.e * self.rng.choice((1.0, 0.5)))
+            return Value(e, a.bound + 1, 0.0, True)
+        return Value(self.rng.choice((te.abs, lambda x: -x))(a.e), bound, a.error, a.integral)
+
+    def function(self, a: Value, axes: list[Axis], depth: int) -> Value:
+        rng = self.rng
+        if not a.dtype.is_float:
+            a = Value(a.e.astype("float32"), a.bound, a.error, a.integral)
+        if rng.random() < 0.2:
+            b = self.read(self.pick(), axes)
+            divisor = te.abs(b.e.astype(a.dtype)) + 1.0
+            return _rounded(a.dtype, Value(a.e / divisor, a.bound, a.error + a.bound * (b.error + 2 * EPSILON[a.dtype]), False), 2)
+        limit, make, bound, slope = SMOOTH[rng.choice(list(SMOOTH))]
+        x = te.clip(a.e, -limit, limit)
+        return _rounded(a.dtype, Value(make(x), bound(min(a.bound, limit)), slope * (a.error + 2 * EPSILON[a.dtype] * min(a.bound + 1, limit)), False), 8)
+
+    def integer(self, a: Value) -> Value:
+        if a.dtype.is_integer:
+            return a
+        if a.dtype.is_bool or (a.error == 0 and a.bound < 2**30):
+            return Value(a.e.astype("int32"), a.bound, 0.0, True)
+        return self.constant_integer()
+
+    def constant_integer(self) -> Value:
+        return Value(te.const(self.rng.randint(-3, 3), "int32"), 3, 0.0, True)
+
+    def bits(self, a: Value, axes: list[Axis], depth: int) -> Value:
+        """Operations of integers."""
+        rng = self.rng
+        a, b = self.integer(a), self.integer(self.value(axes, 0))
+        kind = rng.randrange(7)
+        if kind == 0:
+            e = rng.choice((lambda: a.e & b.e, lambda: a.e | b.e, lambda: a.e ^ b.e, lambda: ~a.e))()
+        elif kind == 1:
+            e = a.e << rng.randrange(5) if rng.random() < 0.5 else a.e >> rng.randrange(5)
+        elif kind == 2:
+            e = te.popcount(a.e)
+        elif kind in (3, 4):
+            by = rng.choice((2, 3, 5, 7, 16)) * (1 if a.dtype.kind == "uint" or rng.random() < 0.8 else -1)
+            e = a.e // by if kind == 3 else a.e % by
+        else:
+            e = te.select(b.e == 0, te.const(1, b.dtype), b.e)
+            e = a.e // e if kind == 5 else a.e % e
+        return Value(e, _limit(e.dtype, 2.0**70), 0.0, True)
+
+    def convert(self, a: Value, axes: list[Axis], depth: int) -> Value:
+        rng = self.rng
+        to = rng.choice((*FLOATS, *INTEGERS, "bool"))
+        if a.dtype.is_float and not to.startswith("float"):
+            to = rng.choice(("int32", "int64", "bool"))
+            if a.error or a.bound >= 2**30:
+                to = "float64"
+        e = a.e.astype(to)
+        return _rounded(e.dtype, Value(e, _limit(e.dtype, a.bound), a.error, a.integral), 0 if a.dtype != "float64" else 1)
+
+
+def _limit(kind: Any, bound: float) -> float:
+    """The bound of a value of this dtype that may have wrapped."""
+    if kind.is_float:
+        return bound
+    most = float(max(abs(kind.low), abs(kind.high)))
+    return bound if bound <= kind.high else most
+
+
+def _rounded(kind: Any, v: Value, roundings: int) -> Value:
+    """`v` after so many roundings to its dtype; whole numbers that the mantissa holds are exact."""
+    if not kind.is_float:
+        return Value(v.e, v.bound, 0.0, True)
+    if v.integral and v.error == 0 and v.bound <= MANTISSA[kind.element]:
+        return v
+    return Value(v.e, v.bound, v.error + roundings * EPSILON[kind.element] * v.bound, v.integral and v.error == 0)
+
+
+def _facts(v: Value) -> Facts:
+    return Facts(v.bound, v.error, v.integral)
