@@ -53,15 +53,14 @@ void sweep_{name}(int64_t first, int64_t stride, double *worst, float *where, in
         {name}_float32(x, got, 1024);
         {name}_float64(wide, exact, 1024);
         for (int i = 0; i < 1024; i++) {{
-            float rounded = (float)exact[i];
-            union {{ float value; uint32_t bits; }} both = {{rounded}};
-            int exponent = both.bits >> 23 & 255;
-            if (exponent == 255 || rounded == 0) {{
-                int same = rounded != rounded ? got[i] != got[i] : rounded == got[i] && signbit(rounded) == signbit(got[i]);
-                *wrong += !same;
-                if (rounded - rounded != 0) continue;
+            union {{ float value; uint32_t bits; }} rounded = {{(float)exact[i]}}, result = {{got[i]}};
+            int exponent = rounded.bits >> 23 & 255;
+            if (exponent == 255 || !(rounded.bits << 1)) {{ /* infinite, NaN, zero */
+                *wrong += isnan(rounded.value) ? !isnan(result.value) : rounded.bits != result.bits;
+                if (exponent == 255) continue;
             }}
-            double error = fabs(got[i] - exact[i]) / ldexp(1, (exponent ? exponent : 1) - 150);
+            union {{ uint64_t bits; double value; }} ulps = {{(uint64_t)(1023 + 150 - (exponent ? exponent : 1)) << 52}};
+            double error = fabs(got[i] - exact[i]) * ulps.value;
             if (!(error <= *worst)) *worst = error, *where = x[i];
         }}
     }}
