@@ -205,6 +205,12 @@ class Var(Expr):
         self.exact = self.dtype.is_integer
         self._users, self._bounds, self._modulus = {}, None, None
 
+    def fresh(self, dtype_: str | None = None, bounds: tuple[int | None, int | None] | None = None) -> Var:
+        """A new variable of this name, as exact as this one; of this dtype and these bounds unless others are given."""
+        new = Var(self.name, self.dtype if dtype_ is None else dtype_, self.bounds if bounds is None else bounds)
+        new.exact = self.exact
+        return new
+
 
 class Const(Expr):
     """A scalar constant: a Python int (bool: 0 or 1) or a float already rounded to its dtype."""

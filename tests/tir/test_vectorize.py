@@ -85,7 +85,11 @@ def elementwise(value, extent=8, size=64, kinds=("float32", "float32")):
         # reads that may leave the buffer are guarded, others need no guard
         (
             lambda a, v: if_then_else(as_expr(3) <= v, a(v - 3), const(0.0, "float32")),
-            "select(broadcast(3, 8) <= ramp(0, 1, 8), A[ramp(-3, 1, 8) if broadcast(3, 8) <= ramp(0, 1, 8)], broadcast(0.0, 8))",
+            "A[ramp(-3, 1, 8) if broadcast(3, 8) <= ramp(0, 1, 8)]",  # which gives 0 elsewhere
+        ),
+        (
+            lambda a, v: if_then_else(as_expr(3) <= v, a(v - 3), const(-1.0, "float32")),
+            "select(broadcast(3, 8) <= ramp(0, 1, 8), A[ramp(-3, 1, 8) if broadcast(3, 8) <= ramp(0, 1, 8)], broadcast(-1.0, 8))",
         ),
         (
             lambda a, v: if_then_else(as_expr(3) <= v, a(v), const(0.0, "float32")),
@@ -100,7 +104,7 @@ def elementwise(value, extent=8, size=64, kinds=("float32", "float32")):
         # one element that only some lanes may read
         (
             lambda a, v: if_then_else(v < 5, a(64), const(0.0, "float32")),
-            "select(ramp(0, 1, 8) < broadcast(5, 8), A[broadcast(64, 8) if ramp(0, 1, 8) < broadcast(5, 8)], broadcast(0.0, 8))",
+            "A[broadcast(64, 8) if ramp(0, 1, 8) < broadcast(5, 8)]",
         ),
     ],
 )

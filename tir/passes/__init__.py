@@ -1,6 +1,7 @@
 """The passes, by name, and the pipelines made of them."""
 
 from .flatten import Flatten
+from .hoist import Hoist
 from .instruments import CountersInstrument, Dump, StopAfter, Times, Verify, default_instruments
 from .legalize import Legalize
 from .manager import Instrument, Pass, Pipeline
@@ -12,7 +13,7 @@ from .storage import Storage
 from .unroll import Unroll
 from .vectorize import Vectorize
 
-PASSES: dict[str, type[Pass]] = {p.name: p for p in (Simplify, Flatten, Partition, Vectorize, Storage, Unroll, Narrow, Legalize)}
+PASSES: dict[str, type[Pass]] = {p.name: p for p in (Simplify, Flatten, Partition, Vectorize, Storage, Unroll, Hoist, Narrow, Legalize)}
 
 __all__ = [
     "PASSES", "CountersInstrument", "Dump", "Instrument", "Pass", "Pipeline", "StopAfter", "Times", "Verify", "default_instruments", "pipeline_for",

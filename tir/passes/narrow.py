@@ -185,7 +185,7 @@ class _Narrower(Rewriter):
         """`var`, or the one in its place of another width."""
         if var.dtype is kind:
             return var
-        new = self.variables[var] = Var(var.name, kind, var.bounds)
+        new = self.variables[var] = var.fresh(kind)
         return new
 
     def rewrite_Allocate(self, node: Allocate) -> Stmt:

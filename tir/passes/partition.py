@@ -384,7 +384,7 @@ class _Splitter:
                 continue
             once = size.__class__ is Const and size.value == 1  # type: ignore[attr-defined]
             bounds = _piece_bounds(size, s.var)
-            var = s.var if _is_zero(begin) and bounds == s.var.bounds else Var(s.var.name, s.var.dtype, bounds)
+            var = s.var if _is_zero(begin) and bounds == s.var.bounds else s.var.fresh(bounds=bounds)
             variables: dict[Var, Expr] = {s.var: begin} if once else {} if var is s.var else {s.var: add(var, begin)}
             inner = _Settle(guards, True, variables).rewrite_statement(body) if i == 1 else self._copy(s.body, variables)
             pieces.append(inner if once else For(var, size, s.kind, inner, s.thread, s.pragmas))
@@ -443,12 +443,12 @@ class _Copy(Substitute):
         self.variables, self.buffers = self.new_variables, self.new_buffers
 
     def rewrite_For(self, node: For) -> Stmt:
-        self.new_variables[node.var] = var = Var(node.var.name, node.var.dtype, node.var.bounds)
+        self.new_variables[node.var] = var = node.var.fresh()
         return For(var, self.rewrite(node.extent), node.kind, self.rewrite_statement(node.body), node.thread, node.pragmas)
 
     def rewrite_Bind(self, node: Bind) -> Stmt:
         value = self.rewrite(node.value)
-        self.new_variables[node.var] = var = Var(node.var.name, node.var.dtype, node.var.bounds)
+        self.new_variables[node.var] = var = node.var.fresh()
         return Bind(var, value, self.rewrite_statement(node.body))
 
     def rewrite_Allocate(self, node: Allocate) -> Stmt:

@@ -8,6 +8,7 @@ from ..errors import TargetError
 from ..target import Target
 from ..verify import CLOSED, EMITTABLE, FLAT, IN_BOUNDS, NARROW, NO_VECTOR_LOOPS, PARTITIONED, PLACED, RACE_FREE, TYPED, UNROLLED
 from .flatten import Flatten
+from .hoist import Hoist
 from .legalize import Legalize
 from .manager import Pipeline
 from .narrow import Narrow
@@ -39,6 +40,7 @@ def _pipeline(kind: str) -> Pipeline:
             Vectorize(),  # before storage: a buffer inside a vectorised loop gets a copy for each lane
             Storage(),  # after what may add or split buffers; before unrolling, which wants to know what is on the stack
             Unroll(),  # register tiles: after storage, which decides what is on the stack
+            Hoist(),  # after unrolling, which leaves fewer loops
             Simplify(),  # what the passes above put together
             Narrow(),  # after all that does exact arithmetic: from here on integers are numbers of their dtype
             Legalize(),  # what C has no words for

@@ -242,7 +242,10 @@ class _Lanes(Rewriter):
         decided = _decided(condition)
         if decided is not None:
             return self.rewrite(node.then if decided else node.otherwise)
-        return select(condition, self._arm(node.then, condition), self._arm(node.otherwise, logical_not(condition)))
+        then = self._arm(node.then, condition)
+        if then.__class__ is Load and then.predicate is condition and _is_zero(node.otherwise):  # type: ignore[attr-defined]
+            return then  # it gives 0 in the other lanes already
+        return select(condition, then, self._arm(node.otherwise, logical_not(condition)))
 
     def _split(self, condition: Expr) -> tuple[Expr | None, Expr | None]:
         """What is the same for all lanes in a condition, rewritten, and what differs, as it is."""
@@ -317,7 +320,7 @@ class _Lanes(Rewriter):
         if value.dtype.lanes == 1:
             var = node.var
         else:
-            var = Var(node.var.name, value.dtype)
+            var = node.var.fresh(value.dtype)
             self.variables[node.var] = var
         return Bind(var, value, self.rewrite_statement(node.body))
 
@@ -423,6 +426,11 @@ def _decided(condition: Expr) -> bool | None:
     """Whether a vector of bools is all true or all false, where that is known."""
     scalar = condition.value if condition.__class__ is Broadcast else condition  # type: ignore[attr-defined]
     return bool(scalar.value) if scalar.__class__ is Const else None  # type: ignore[attr-defined]
+
+
+def _is_zero(e: Expr) -> bool:
+    """Whether `e` is the constant 0, as a predicated load gives it: not -0.0."""
+    return e.__class__ is Const and str(e.value) in ("0", "0.0")  # type: ignore[attr-defined]
 
 
 def _never_zero(e: Expr) -> bool:

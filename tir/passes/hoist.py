@@ -1,0 +1,357 @@
+"""Hoist: what does not change in a loop is computed before it, and what an expression repeats is computed once.
+
+    for j in range(8): C[j] = if_then_else(i < n, A[i], 0.0) * B[j]   ->   t = if_then_else(i < n, A[i], 0.0)
+                                                                         for j in range(8): C[j] = t * B[j]
+
+C compilers do this well for plain arithmetic, so that is left to them: what moves is what they cannot move, because they do not know that buffers
+never overlap and that an access is inside its buffer (loads, guarded loads), or what costs much (calls, divisions). Nothing moves
+
+* out of a loop that stores to a buffer it reads, or out of what introduces a variable or buffer in it;
+* out of an `If`, or out of an arm of a choice, if it reads memory or may trap: a guard stays around what it guards. The whole choice may move;
+* out of a loop that might not run at all, if it may trap and is not provably inside its buffer;
+* out of parallel loops.
+
+An expression is a graph but is written as a tree. Where the tree would be much larger, parts that occur twice are let-bound before the statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from ..bounds import constant_bounds
+from ..expr import Broadcast, Buffer, Call, Const, Div, Expr, FloorDiv, FloorMod, IfThenElse, Load, Ramp, Var, if_then_else
+from ..stmt import Allocate, Bind, For, Func, If, Produce, Seq, Stmt, Store, seq
+from ..verify import CLOSED, NO_VECTOR_LOOPS, TYPED
+from ..visit import Rewriter, children
+from .manager import Pass
+
+if TYPE_CHECKING:
+    from ..target import Target
+
+
+@dataclass(frozen=True)
+class Hoist(Pass):
+    """Move what does not change out of loops, and compute what is repeated once.
+
+    Options: `largest_tree`: a statement written with more operations than this, and a third more than there are different ones, has its repeated parts bound.
+    """
+
+    name: ClassVar[str] = "hoist"
+    requires: ClassVar[tuple[str, ...]] = (TYPED, CLOSED, NO_VECTOR_LOOPS)
+
+    largest_tree: int = 60
+
+    def run(self, func: Func, target: Target) -> Func:
+        return func.with_body(_Hoister(func, self.largest_tree).block(func.body))
+
+
+@dataclass
+class _Scope:
+    """What surrounds a statement, one level: a loop, or a place that nothing may leave."""
+
+    loop: For | None  # None: nothing leaves
+    introduced: set[Var | Buffer] = field(default_factory=set)  # inside this scope and around the statement
+    runs: bool = True  # at least once, as far as its extent tells
+    bindings: dict[Expr, tuple[Var, Expr]] = field(default_factory=dict)  # to be made before the loop: a variable and its value
+
+
+class _Hoister:
+    def __init__(self, func: Func, largest_tree: int):
+        self.largest_tree = largest_tree
+        self.scopes: list[_Scope] = [_Scope(None)]
+        self.on_stack: set[Buffer] = set()
+        self._facts: dict[Expr, _Facts] = {}
+        self._stored: dict[int, frozenset[Buffer]] = {}
+
+    # ----------------------------------------------------------------------------------------------------------- statements
+
+    def block(self, s: Stmt) -> Stmt:
+        """`s` where nothing leaves it."""
+        self.scopes.append(_Scope(None))
+        new = self.statement(s)
+        self.scopes.pop()
+        return new
+
+    def statement(self, s: Stmt) -> Stmt:
+        """`s` with its own parts moved; what moves out of it altogether is noted in the scopes around."""
+        kind = s.__class__
+        if kind is For:
+            return self._loop(s)  # type: ignore[arg-type]
+        if kind is Seq:
+            new = [self.statement(child) for child in s.body]  # type: ignore[attr-defined]
+            return s if all(a is b for a, b in zip(new, s.body, strict=True)) else seq(*new)  # type: ignore[attr-defined]
+        if kind is Store:
+            return self._store(s)  # type: ignore[arg-type]
+        if kind is Produce:
+            body = self.statement(s.body)  # type: ignore[attr-defined]
+            return s if body is s.body else Produce(s.name, body)  # type: ignore[attr-defined]
+        if kind is If:
+            return self._if(s)  # type: ignore[arg-type]
+        if kind is Allocate:
+            return self._allocate(s)  # type: ignore[arg-type]
+        if kind is Bind:
+            value = self._moved(s.value)  # type: ignore[attr-defined]
+            self.scopes[-1].introduced.add(s.var)  # type: ignore[attr-defined]
+            body = self.statement(s.body)  # type: ignore[attr-defined]
+            return s if value is s.value and body is s.body else Bind(s.var, value, body)  # type: ignore[attr-defined]
+        return s
+
+    def _loop(self, s: For) -> Stmt:
+        extent = self._moved(s.extent)
+        if s.kind in ("parallel", "thread"):
+            body = self.block(s.body)
+            return s if body is s.body and extent is s.extent else For(s.var, extent, s.kind, body, s.thread, s.pragmas)
+        low = constant_bounds(s.extent)[0]
+        scope = _Scope(s, {s.var}, low is not None and low > 0)
+        self.scopes.append(scope)
+        body = self.statement(s.body)
+        self.scopes.pop()
+        new: Stmt = s if body is s.body and extent is s.extent else For(s.var, extent, s.kind, body, s.thread, s.pragmas)
+        return _bound(scope.bindings.values(), new)
+
+    def _if(self, s: If) -> Stmt:
+        condition = self._moved(s.condition)
+        then = self.block(s.then)
+        otherwise = None if s.otherwise is None else self.block(s.otherwise)
+        if condition is s.condition and then is s.then and otherwise is s.otherwise:
+            return s
+        return If(condition, then, otherwise)
+
+    def _allocate(self, s: Allocate) -> Stmt:
+        if s.place is not None and s.place.kind == "stack":
+            self.on_stack.add(s.buffer)
+        self.scopes[-1].introduced.add(s.buffer)
+        body = self.statement(s.body)
+        return s if body is s.body else Allocate(s.buffer, body, s.place)
+
+    def _store(self, s: Store) -> Stmt:
+        indices = tuple([self._moved(i) for i in s.indices])
+        value = self._moved(s.value)
+        predicate = None if s.predicate is None else self._moved(s.predicate)
+        if value is not s.value or predicate is not s.predicate or any(a is not b for a, b in zip(indices, s.indices, strict=True)):
+            s = Store(s.buffer, indices, value, predicate)
+        return self._without_repetition(s)
+
+    def stored(self, s: Stmt) -> frozenset[Buffer]:
+        """The buffers that `s` stores to."""
+        found = self._stored.get(id(s))
+        if found is None:
+            if s.__class__ is Store:
+                found = frozenset((s.buffer,))  # type: ignore[attr-defined]
+            else:
+                found = frozenset()
+                for child in children(s):
+                    if isinstance(child, Stmt):
+                        found |= self.stored(child)
+            self._stored[id(s)] = found
+        return found
+
+    # ---------------------------------------------------------------------------------------------------------- invariants
+
+    def _moved(self, e: Expr) -> Expr:
+        """`e` with the parts that do not change replaced by variables, bound before the outermost loop that allows it."""
+        if self.scopes[-1].loop is None or not self.facts(e).worth:
+            return e
+        return _Mover(self).rewrite(e)
+
+    def destination(self, e: Expr) -> _Scope | None:
+        """The outermost loop that `e` can be computed before; None where it cannot leave the innermost one."""
+        facts, found = self.facts(e), None
+        for scope in reversed(self.scopes):
+            if scope.loop is None or not scope.introduced.isdisjoint(facts.uses):
+                break
+            if facts.reads and not facts.reads.isdisjoint(self.stored(scope.loop)):
+                break
+            if facts.hazard and not scope.runs:
+                break
+            found = scope
+        return found
+
+    def bound_before(self, scope: _Scope, e: Expr) -> Var:
+        """A variable for `e`, bound before the loop of `scope`; parts of `e` may go further out."""
+        found = scope.bindings.get(e)
+        if found is None:
+            inner = self.scopes
+            self.scopes = inner[: next(i for i, each in enumerate(inner) if each is scope)]
+            found = scope.bindings[e] = _variable(e), self._moved(e)
+            self.scopes = inner
+        return found[0]
+
+    def facts(self, e: Expr) -> _Facts:
+        """What is to know about `e`."""
+        found = self._facts.get(e)
+        if found is None:
+            found = self._facts[e] = self._facts_of(e)
+        return found
+
+    def _facts_of(self, e: Expr) -> _Facts:
+        cls = e.__class__
+        if cls is Const:
+            return _NOTHING
+        if cls is Var:
+            return _Facts(frozenset((e,)), frozenset(), False, False)  # type: ignore[arg-type]
+        uses: frozenset[Var | Buffer] = frozenset()
+        reads: frozenset[Buffer] = frozenset()
+        hazard = worth = False
+        for child in e.children:
+            below = self.facts(child)
+            uses = below.uses if not uses else uses if not below.uses else uses | below.uses
+            reads = below.reads if not reads else reads if not below.reads else reads | below.reads
+            hazard, worth = hazard or below.hazard, worth or below.worth
+        if cls is Load:
+            buffer: Buffer = e.buffer  # type: ignore[attr-defined]
+            uses |= {buffer}
+            reads |= {buffer}
+            hazard = hazard or not _inside(buffer, e.indices)  # type: ignore[attr-defined]
+            worth = worth or buffer not in self.on_stack
+        elif cls is Call:
+            worth = worth or e.name != "wrap"  # type: ignore[attr-defined]
+        elif cls is Div:
+            worth = True
+        elif cls is FloorDiv or cls is FloorMod:
+            divisor = e.b.value if e.b.__class__ is Broadcast else e.b  # type: ignore[attr-defined]
+            if divisor.__class__ is Const:
+                worth = worth or bool(divisor.value & (divisor.value - 1))
+            else:
+                hazard = worth = True
+        return _Facts(uses, reads, hazard, worth)
+
+    # ---------------------------------------------------------------------------------------------------------- repetition
+
+    def _without_repetition(self, s: Store) -> Stmt:
+        """`s`, with what it repeats bound before it if it would be long to write."""
+        sizes: dict[Expr, int] = {}
+        total = sum([_tree_size(e, sizes) for e in children(s)])
+        if total <= self.largest_tree or 3 * total <= 4 * len(sizes):
+            return s
+        binder = _Binder(self, sizes, _places(children(s)))
+        new = binder.rewrite_statement(s)
+        return _bound([(var, value) for value, var in binder.bindings.items()], new)
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    uses: frozenset[Var | Buffer]
+    reads: frozenset[Buffer]
+    hazard: bool  # evaluated where it was not, it might read outside a buffer or divide by zero
+    worth: bool  # moving it is worth a variable
+
+
+_NOTHING = _Facts(frozenset(), frozenset(), False, False)
+
+
+class _Guarding(Rewriter):
+    """Knows whether it is in an arm of a choice; what it answers there is remembered apart."""
+
+    def __init__(self, hoister: _Hoister):
+        super().__init__()
+        self.hoister = hoister
+        self.in_arm = False
+        self._memo_in_arms: dict[Expr, Expr] = {}
+
+    def rewrite(self, node: Expr) -> Expr:
+        memo = self._memo_in_arms if self.in_arm and self.hoister.facts(node).hazard else self.memo
+        found = memo.get(node)
+        if found is None:
+            found = memo[node] = self.replaced(node)
+        return found
+
+    def replaced(self, node: Expr) -> Expr:
+        """What to write for `node`."""
+        raise NotImplementedError
+
+    def parts(self, node: Expr) -> Expr:
+        """`node` with its parts replaced."""
+        if node.__class__ is not IfThenElse:
+            return self.rewrite_children(node)  # type: ignore[no-any-return]
+        condition, around = self.rewrite(node.condition), self.in_arm  # type: ignore[attr-defined]
+        self.in_arm = True
+        then, otherwise = self.rewrite(node.then), self.rewrite(node.otherwise)  # type: ignore[attr-defined]
+        self.in_arm = around
+        return if_then_else(condition, then, otherwise)
+
+
+class _Mover(_Guarding):
+    """Replaces the largest parts that can leave the innermost loop."""
+
+    def replaced(self, node: Expr) -> Expr:
+        facts = self.hoister.facts(node)
+        if not facts.worth:
+            return node
+        if not (self.in_arm and facts.hazard):
+            to = self.hoister.destination(node)
+            if to is not None:
+                return self.hoister.bound_before(to, node)
+        return self.parts(node)
+
+
+class _Binder(_Guarding):
+    """Replaces what occurs more than once by variables, inner parts first."""
+
+    def __init__(self, hoister: _Hoister, sizes: dict[Expr, int], places: dict[Expr, int]):
+        super().__init__(hoister)
+        self.sizes, self.places = sizes, places
+        self.bindings: dict[Expr, Var] = {}
+
+    def replaced(self, node: Expr) -> Expr:
+        new = self.parts(node)
+        if self.in_arm and self.hoister.facts(node).hazard:
+            return new
+        if self.places.get(node, 0) > 1 and self.sizes[node] > _SHORT and new.__class__ not in (Var, Const, Ramp):
+            var = self.bindings.get(new)
+            if var is None:
+                var = self.bindings[new] = _variable(new)
+            return var
+        return new
+
+
+_SHORT = 4  # operations that may as well be written twice
+
+
+def _variable(e: Expr) -> Var:
+    """A variable to hold `e`, named for what it holds."""
+    core = e.value if e.__class__ is Broadcast else e  # type: ignore[attr-defined]
+    name = f"{core.buffer.name}_value" if core.__class__ is Load else core.name if core.__class__ is Call else "t"  # type: ignore[attr-defined]
+    var = Var(name, e.dtype, constant_bounds(e) if e.dtype.is_integer else (None, None))
+    var.exact = e.exact and e.dtype.is_integer
+    return var
+
+
+def _bound(bindings: Iterable[tuple[Var, Expr]], s: Stmt) -> Stmt:
+    for var, value in reversed(list(bindings)):
+        s = Bind(var, value, s)
+    return s
+
+
+def _tree_size(e: Expr, sizes: dict[Expr, int]) -> int:
+    """Operations in `e` written as a tree."""
+    found = sizes.get(e)
+    if found is None:
+        found = 0 if e.__class__ in (Var, Const, Broadcast) else 1
+        for child in e.children:
+            found += _tree_size(child, sizes)
+        sizes[e] = found
+    return found
+
+
+def _places(roots: tuple[Expr, ...]) -> dict[Expr, int]:
+    """How often each expression is an operand of another one, or a root."""
+    count: dict[Expr, int] = {}
+    stack = list(roots)
+    while stack:
+        e = stack.pop()
+        count[e] = count.get(e, 0) + 1
+        if count[e] == 1:
+            stack.extend(e.children)
+    return count
+
+
+def _inside(buffer: Buffer, indices: tuple[Expr, ...]) -> bool:
+    """Whether the index is provably inside the buffer."""
+    size = buffer.constant_size
+    if size is None or len(indices) != 1 or not indices[0].exact:
+        return False
+    low, high = constant_bounds(indices[0])
+    return low is not None and low >= 0 and high is not None and high < size
