@@ -57,6 +57,34 @@ def difference(a: Expr, b: Expr) -> tuple[Terms, int]:
     return terms, constant
 
 
+def factors(e: Expr) -> list[Expr]:
+    """The factors of a product, left to right."""
+    return [*factors(e.a), *factors(e.b)] if e.__class__ is Mul else [e]  # type: ignore[attr-defined]
+
+
+def product(*operands: Expr) -> tuple[Expr, int]:
+    """The product of factors as (atom, coefficient): those that are no constants in the order of their texts, so that equal ones are one object.
+
+    Without any the atom is the constant 1.
+    """
+    scale = 1
+    rest: list[Expr] = []
+    pending = list(reversed(operands))
+    while pending:
+        factor = pending.pop()
+        if factor.__class__ is Mul:
+            pending += (factor.b, factor.a)  # type: ignore[attr-defined]
+        elif factor.__class__ is Const:
+            scale *= factor.value  # type: ignore[attr-defined]
+        else:
+            rest.append(factor)
+    rest.sort(key=str)
+    atom = rest[0] if rest else const(1, operands[0].dtype)
+    for factor in rest[1:]:
+        atom = mul(atom, factor)
+    return atom, scale
+
+
 def build(terms: Terms, constant: int, kind: DType) -> Expr:
     """The expression of a sum: what is added, then what is taken away, then the constant; `kind` is its dtype."""
     total: Expr | None = None

@@ -115,10 +115,8 @@ def _next_digit(high: Any, high_factor: int, low: Any, factor: int) -> bool:
     if divisor.__class__ is not Const:
         if high.__class__ is not Mul or high_factor != factor:
             return False
-        for q, d in ((high.a, high.b), (high.b, high.a)):
-            if q.__class__ is FloorDiv and q.a is low.a and q.b is divisor and d is divisor:
-                return True
-        return False
+        whole: Any = high.b if high.a is divisor else high.a if high.b is divisor else None
+        return whole.__class__ is FloorDiv and whole.a is low.a and whole.b is divisor
     if high.__class__ is not FloorDiv or high_factor != factor * divisor.value:
         return False
     if high.a is low.a and high.b is divisor:

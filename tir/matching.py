@@ -208,9 +208,9 @@ def variants(rule: Rule) -> list[ast.expr]:
     return list(found.values())
 
 
-def _source(name: str, rule: Rule, pattern: ast.expr) -> str:
+def _source(rule: Rule, pattern: ast.expr) -> str:
     """The Python source of a matcher."""
-    code = _Code([f"def {name}(e, prover):"], set())
+    code = _Code(["def matcher(e, prover):"], set())
     operation = _operation(pattern)
     assert operation is not None
     fields = _OPERATORS[operation[0]][2]
@@ -245,9 +245,9 @@ class _Tables(dict[type, _Table]):
 
     def __missing__(self, root: type) -> _Table:
         matchers: list[tuple[str | None, Matcher]] = []
-        for position, rule in enumerate(self.rules.get(root.__name__, ())):
-            for order, pattern in enumerate(variants(rule)):
-                matchers.append((_first_operand(pattern), _compile(f"{root.__name__}_{position}_{order}", rule, pattern)))
+        for rule in self.rules.get(root.__name__, ()):
+            for pattern in variants(rule):
+                matchers.append((_first_operand(pattern), _compile(rule, pattern)))
         return self.setdefault(root, _Table(matchers))
 
 
@@ -264,13 +264,18 @@ def _first_operand(pattern: ast.expr) -> str | None:
     return None if inner is None else _OPERATORS[inner[0]][0]
 
 
-def _compile(name: str, rule: Rule, pattern: ast.expr) -> Matcher:
+def matchers_of(rule: Rule) -> list[Matcher]:
+    """The functions that apply `rule`, one for each order of operands."""
+    return [_compile(rule, pattern) for pattern in variants(rule)]
+
+
+def _compile(rule: Rule, pattern: ast.expr) -> Matcher:
     names = {**vars(ir), **{h.__name__: h for h in _HELPERS}}
     try:
-        exec(compile(_source(name, rule, pattern), f"<rule {rule.pattern} -> {rule.result}>", "exec"), names)
+        exec(compile(_source(rule, pattern), f"<rule {rule.pattern} -> {rule.result}>", "exec"), names)
     except (SyntaxError, AssertionError, KeyError) as error:
         raise InternalError(f"the rule {rule} is not understood: {error}") from error
-    return names[name]  # type: ignore[no-any-return]
+    return names["matcher"]  # type: ignore[no-any-return]
 
 
 EXACT_RULES = _Tables(EXACT)

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from math import gcd
 from typing import Any, NamedTuple, TypeAlias
 
-from .affine import Terms, add_term, collect, difference
+from .affine import Terms, add_term, affine, collect, difference, factors, product
 from .bounds import Bounds, modulus, sum_bounds
-from .expr import Const, Expr, FloorDiv, IfThenElse, Max, Min, Select
+from .expr import Add, Const, Expr, FloorDiv, IfThenElse, Max, Min, Mul, Select, Sub
 
 Fact: TypeAlias = "tuple[Terms, int]"
 
@@ -144,6 +144,40 @@ class Proofs:
         return (divisor - step + r % step + most) // divisor  # the largest remainder y can leave, and the distance
 
 
+    def _product(self, atom: Any, terms: Terms, constant: int, goal: _Goal) -> int | None:
+        """Of x * y with y >= 0: as much as y times a bound of x, constant or from a fact. A factor that is a sum is multiplied out."""
+        best: int | None = None
+        all_factors = factors(atom)
+        for position, x in enumerate(all_factors):
+            y = product(*all_factors[:position], *all_factors[position + 1 :])[0]
+            if x.__class__ is Add or x.__class__ is Sub:
+                return self._least(*_taken_out(terms, constant, atom, affine(x), y), goal)
+            low = self.bounds(y)[0]
+            if low is None or low < 0:
+                continue
+            limit = self.bounds(x)[terms[atom] < 0]
+            if limit is not None:
+                best = _larger(best, self._least(*_taken_out(terms, constant, atom, ({}, limit), y), goal))
+            for number, (fact_terms, fact_constant) in enumerate(goal.facts):
+                of_fact = fact_terms.get(x)
+                if of_fact in (1, -1) and (of_fact > 0) == (terms[atom] > 0) and not goal.reached(best):
+                    rest = {a: -f * of_fact for a, f in fact_terms.items() if a is not x}  # x >= or <= this
+                    unused = (*goal.facts[:number], *goal.facts[number + 1 :])
+                    left = _taken_out(terms, constant, atom, (rest, -fact_constant * of_fact), y)
+                    best = _larger(best, self._least(*left, goal._replace(facts=unused)))
+        return best
+
+
+def _taken_out(terms: Terms, constant: int, atom: Expr, x: Fact, y: Expr) -> Fact:
+    """A sum with x * y in the place of `atom`, x a sum."""
+    result = dict(terms)
+    factor = result.pop(atom)
+    for a, f in x[0].items():
+        term, more = product(a, y)
+        constant += collect(term, factor * f * more, result)
+    return result, constant + collect(y, factor * x[1], result)
+
+
 def _larger(a: int | None, b: int | None) -> int | None:
     """Of two lower bounds, None where there is none, the better."""
     return b if a is None else a if b is None else max(a, b)
@@ -160,4 +194,5 @@ _STEPS: dict[type, Callable[..., int | None]] = {
     Select: Proofs._choice,
     IfThenElse: Proofs._choice,
     FloorDiv: Proofs._quotient,
+    Mul: Proofs._product,
 }

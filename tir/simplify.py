@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from math import gcd
 from typing import Any
 
-from .affine import Terms, add_term, affine, build, collect, difference
+from .affine import Terms, add_term, affine, build, collect, difference, factors, product
 from .bounds import BOUNDS_RULES, UNKNOWN, Bounds, constant_bounds
 from .digits import join_digits, less_than, quotient, remainder
 from .dtype import BOOL, DType
@@ -47,7 +47,6 @@ from .expr import (
     const,
     load,
     logical_not,
-    mul,
 )
 from .matching import ANY_RULES, EXACT_RULES
 from .node import COUNTERS
@@ -93,6 +92,14 @@ class Analyzer:
                 terms, constant = difference(end, var) if above else difference(var, end)
                 self._proofs.facts = (*self._proofs.facts, (terms, constant - above))
         self._forget()
+
+    def bind_value(self, var: Var, value: Expr) -> None:
+        """From now on `var` is known to be `value`, but keeps its place (see `define`)."""
+        if var.exact and value.exact:
+            self._narrow(var, *self.bounds(value))
+            terms, constant = difference(var, value)
+            self._proofs.facts = (*self._proofs.facts, (terms, constant), (_negated(terms), -constant))
+            self._forget()
 
     def define(self, var: Var, value: Expr | None, met_before: bool = True) -> None:
         """From now on `value` takes the place of `var` in everything simplified; None: no longer.
@@ -153,7 +160,7 @@ class Analyzer:
             terms, constant = difference(condition.b, condition.a)
             self._learn_not_negative(terms, constant - (cls is LT))
             if cls is EQ:
-                self._learn_not_negative({atom: -factor for atom, factor in terms.items()}, -constant)
+                self._learn_not_negative(_negated(terms), -constant)
 
     def _learn_not_negative(self, terms: Terms, constant: int) -> None:
         if len(terms) == 1:
@@ -217,7 +224,7 @@ class Analyzer:
     def upper_bound(self, e: Expr) -> int | None:
         """A constant that the exact scalar `e` does not exceed, better than `bounds` where quotients or extrema cancel."""
         terms, constant = affine(self.simplify(e))
-        least = self._proofs.least({atom: -factor for atom, factor in terms.items()}, -constant)
+        least = self._proofs.least(_negated(terms), -constant)
         return None if least is None else -least
 
     # ------------------------------------------------------------------------------------------------------ simplification
@@ -349,24 +356,9 @@ class Analyzer:
         return 0
 
     def _collect_product(self, e: Any, scale: int, terms: Terms) -> int:
-        """Of factors that are no constants: in the order of their texts, with the constants in front."""
-        factors: list[Expr] = []
-        pending = [self._visit(e.b), self._visit(e.a)]
-        while pending:
-            factor: Any = pending.pop()
-            if factor.__class__ is Mul:
-                pending += (factor.b, factor.a)
-            elif factor.__class__ is Const:
-                scale *= factor.value
-            else:
-                factors.append(factor)
-        if not factors:
-            return scale
-        factors.sort(key=str)
-        product = factors[0]
-        for factor in factors[1:]:
-            product = mul(product, factor)
-        return collect(product, scale, terms) if scale else 0
+        """Of factors that are no constants."""
+        atom, more = product(self._visit(e.a), self._visit(e.b))
+        return collect(atom, scale * more, terms) if more else 0
 
     # ---- quotients and remainders
 
@@ -403,14 +395,12 @@ class Analyzer:
         rest: Terms = {}
         units = 0
         for atom, factor in terms.items():
-            others = [f for f in _factors(atom) if f is not b]
-            if len(others) == len(_factors(atom)):
+            others = [f for f in factors(atom) if f is not b]
+            if len(others) == len(factors(atom)):
                 rest[atom] = factor
             elif others:
-                product = others[0]
-                for other in others[1:] + [b] * (len(_factors(atom)) - len(others) - 1):
-                    product = mul(product, other)
-                add_term(whole, product, factor)
+                again = [b] * (len(factors(atom)) - len(others) - 1)
+                add_term(whole, product(*others, *again)[0], factor)
             else:
                 units += factor
         if len(rest) == len(terms):
@@ -455,7 +445,7 @@ class Analyzer:
         """a < b and a <= b as `sum < limit`, what is taken away moved to the right."""
         terms, constant = difference(e.a, e.b)
         limit = -constant + (e.__class__ is LE)
-        if self._proofs.never_negative({atom: -factor for atom, factor in terms.items()}, limit - 1):
+        if self._proofs.never_negative(_negated(terms), limit - 1):
             return const(True, BOOL)
         if self._proofs.never_negative(terms, -limit):
             return const(False, BOOL)
@@ -466,14 +456,14 @@ class Analyzer:
         """a == b and a != b without a common factor, what is taken away moved to the right."""
         terms, constant = difference(e.a, e.b)
         common = _common_factor(terms)
-        negated = {atom: -factor for atom, factor in terms.items()}
+        negated = _negated(terms)
         if (
             (constant % common if common else constant)
             or self._proofs.never_negative(terms, constant - 1)
             or self._proofs.never_negative(negated, -constant - 1)
         ):
             return const(e.__class__ is NE, BOOL)
-        if not terms:
+        if self._proofs.never_negative(terms, constant) and self._proofs.never_negative(negated, -constant):
             return const(e.__class__ is EQ, BOOL)
         kind = e.a.dtype
         left = {atom: factor // common for atom, factor in terms.items() if factor > 0}
@@ -612,13 +602,12 @@ def _order(terms: Terms, limit: int, kind: DType) -> Expr:
     return build(left, 0, kind) < build(right, limit, kind)
 
 
+def _negated(terms: Terms) -> Terms:
+    return {atom: -factor for atom, factor in terms.items()}
+
+
 def _common_factor(terms: Terms) -> int:
     return gcd(*terms.values())
-
-
-def _factors(e: Any) -> list[Expr]:
-    """The factors of a product, left to right."""
-    return [*_factors(e.a), *_factors(e.b)] if e.__class__ is Mul else [e]
 
 
 def _lane_end(e: Any, top: bool) -> Expr | None:

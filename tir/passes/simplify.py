@@ -43,7 +43,10 @@ def simplify_function(func: Func) -> Func:
         for extent in parameter.shape:
             if extent.__class__ is Var and extent.bounds[0] is None:  # type: ignore[union-attr]
                 simplifier.analyzer.bind(extent, (0, None))  # type: ignore[arg-type]
-    return func.with_body(simplifier.statement(func.body) or Seq(()))
+    body = simplifier.statement(func.body)
+    if body is None:
+        body = func.body if func.body.__class__ is Seq and not func.body.body else Seq(())  # type: ignore[attr-defined]
+    return func.with_body(body)
 
 
 class _Simplifier:
@@ -135,7 +138,7 @@ class _Simplifier:
             with self.analyzer.constraint(logical_not(condition)):
                 otherwise = self.statement(otherwise)
         if then is None:
-            return None if otherwise is None else If(logical_not(condition), otherwise)
+            return None if otherwise is None else If(self.simplify(logical_not(condition)), otherwise)
         if condition is s.condition and then is s.then and otherwise is s.otherwise:
             return s
         return If(condition, then, otherwise)
@@ -150,7 +153,9 @@ class _Simplifier:
             self._define(s.var, value)
             return self.statement(s.body)
         self._define(s.var, None)
-        body = self.statement(s.body)
+        with self.analyzer.scope():
+            self.analyzer.bind_value(s.var, value)
+            body = self.statement(s.body)
         if body is None:
             return None
         return s if value is s.value and body is s.body else Bind(s.var, value, body)
