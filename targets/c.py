@@ -7,9 +7,10 @@ language (CUDA) overrides the tables and the hooks named "Hook".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ..tir.errors import InternalError
 from ..tir.expr import Buffer, Const, Expr, Load, Var
@@ -17,13 +18,14 @@ from ..tir.printer import Names, expression_text
 from ..tir.stmt import Allocate, Bind, For, Func, If, Prefetch, Produce, Seq, Stmt, Store
 from ..tir.target import Target
 from ..tir.visit import Visitor, _dispatch_table, variables_of, walk
-from .c_expressions import CExpressions, constant_piece, constant_stride, in_memory, natural_mask_bits
+from .c_expressions import PRODUCT, SUM, UNARY, CExpressions, constant_piece, constant_stride, in_memory, natural_mask_bits
 from .c_types import is_library_function, is_reserved, scalar_type, vector_element
 from .generated import ArgumentSpec, Generated
 from .writer import Writer, plain_identifier
 
 _MOST_REGISTER_VARIABLES = 256  # a buffer in more pieces than this is an array: variables would be spilled anyway
 _MOST_UNROLLED = 64  # copies that the compiler is asked for
+_WORKSPACE_NAMES = ("call_bytes", "thread_bytes", "workspace", "thread_workspace")
 _ARENAS = 16  # workspaces kept between calls, one for each call that runs at the same time
 
 
@@ -59,7 +61,8 @@ class CGenerator(CExpressions):
     def generate(self, declared: Sequence[Buffer]) -> Generated:
         """The source and its signature."""
         name = function_name(self.func.name)
-        self.names.fresh(name)
+        for word in (name, *(_WORKSPACE_NAMES if self._has_workspace() else ())):
+            self.names.fresh(word)
         arrays = [self.names.declare(p, p.name) for p in self.func.params]
         sizes = [self._declare_size(size) for size in self.func.sizes]
         parameters = [self._parameter(p, n) for p, n in zip(self.func.params, arrays, strict=True)] + [f"int64_t {n}" for n in sizes]
@@ -120,13 +123,12 @@ class CGenerator(CExpressions):
     def _open_workspace(self) -> None:
         if not self._has_workspace():
             return
-        call, thread = (str(b) if isinstance(b, int) else self.text(b, 9) for b in self.func.workspace_bytes)
-        self.names.declare("workspace", "workspace")
+        call, thread = (str(b) if isinstance(b, int) else self.text(b, UNARY) for b in self.func.workspace_bytes)
         line = self.out.line
         line(f"const uint64_t call_bytes = (uint64_t){call}, thread_bytes = ((uint64_t){thread} + 63) / 64 * 64;")
         line(f"unsigned char *workspace = tw_take(call_bytes + {self.target.threads} * thread_bytes);")
         line("if (!workspace) return 1;")
-        if thread != "0":
+        if thread != "0":  # outside parallel loops that run in threads
             line("unsigned char *thread_workspace = workspace + call_bytes;")
             line("(void)thread_workspace;")
 
@@ -144,7 +146,7 @@ class CGenerator(CExpressions):
             self.out.line(f"{kind} {self.names.declare(buffer, buffer.name)}[{max(size, 1)}] __attribute__((aligned(64)));")
         else:
             base = "workspace" if place.kind == "call" else "thread_workspace"
-            offset = str(place.offset) if isinstance(place.offset, int) else self.text(place.offset, 8)
+            offset = str(place.offset) if isinstance(place.offset, int) else self.text(place.offset, PRODUCT)
             restrict = "restrict " if buffer in self._unaliased else ""
             self.out.line(f"{kind} *{restrict}{self.names.declare(buffer, buffer.name)} = ({kind} *)({base} + {offset});")
         self.write(s.body)
@@ -175,10 +177,10 @@ class CGenerator(CExpressions):
         self.write(s.body)
 
     def write_If(self, s: If) -> None:
-        with self.out.block(f"if ({self.text(s.condition)}) {{", "}" if s.otherwise is None else "} else {"):
+        with self.out.block(f"if ({self.text(s.condition)}) {{", "}" if s.otherwise is None else "} else {"), self.names.scope():
             self.write(s.then)
         if s.otherwise is not None:
-            with self.out.continued("}"):
+            with self.out.continued("}"), self.names.scope():
                 self.write(s.otherwise)
 
     def write_Bind(self, s: Bind) -> None:
@@ -208,7 +210,7 @@ class CGenerator(CExpressions):
         if index.dtype.lanes != kind.lanes:
             raise InternalError(f"the C generator met {s}: {kind.lanes} lanes stored to {index.dtype.lanes} places")
         if kind.is_bool and kind.lanes > 1:
-            value = f"({self.helpers.vector('uint8', kind.lanes)})(-{self.mask(s.value, 8, 9)})"
+            value = f"({self.helpers.vector('uint8', kind.lanes)})(-{self.mask(s.value, 8, UNARY)})"
         else:
             value = self.text(s.value)
         register = self.register(s.buffer, index)
@@ -252,11 +254,14 @@ class CGenerator(CExpressions):
         with self._loop(s):
             self.write(s.body)
 
-    def _loop(self, s: For) -> Any:
-        kind = scalar_type(s.var.dtype)
-        extent = self.text(s.extent, 7)
-        name = self.names.declare(s.var, s.var.name)
-        return self.out.block(f"for ({kind} {name} = 0; {name} < {extent}; ++{name}) {{")
+    @contextmanager
+    def _loop(self, s: For) -> Iterator[None]:
+        """Hook: the head of a loop, around what is written meanwhile."""
+        kind, extent = scalar_type(s.var.dtype), self.text(s.extent, SUM)
+        with self.names.scope():
+            name = self.names.declare(s.var, s.var.name)
+            with self.out.block(f"for ({kind} {name} = 0; {name} < {extent}; ++{name}) {{"):
+                yield
 
     def _goes_parallel(self, s: For) -> bool:
         """Whether threads are worth starting: one level only, and more than one iteration."""

@@ -6,7 +6,6 @@ Flags, and what each changes:
     -march=...            the instruction sets that may be used
     -fPIC -shared         a library to load
     -fno-strict-aliasing  one piece of memory holds different types (storage reuse, vectors over scalars)
-    -fwrapv               signed integers wrap, as in NumPy
     -fno-math-errno       sqrt and the like need not set errno, so they become one instruction; results are the same
     -fno-trapping-math    nobody looks at floating-point exception flags, so selects need no branches; results are the same
     -ffp-contract=fast    a * b + c may be rounded once (a fused multiply-add) where the target has the instruction: more exact, but not bit
@@ -39,7 +38,7 @@ CANDIDATES = ("gcc", "clang", "cc")
 SOURCE_NAME, LIBRARY_NAME, COMMAND_NAME, LOG_NAME = "kernel.c", "kernel.so", "command.txt", "log.txt"
 
 BASE_FLAGS = (
-    *("-std=gnu11", "-fPIC", "-shared", "-fno-strict-aliasing", "-fwrapv"),
+    *("-std=gnu11", "-fPIC", "-shared", "-fno-strict-aliasing"),
     *("-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast"),
 )
 SANITIZER_FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-g")

@@ -75,11 +75,20 @@ class Identifiers:
         name = self._of[thing] = self.fresh(wanted)
         return name
 
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Identifiers declared inside may be used again after it; inside, none hides one from outside."""
+        outside = set(self._taken)
+        yield
+        self._taken = outside
+
     def fresh(self, wanted: str) -> str:
         """A new identifier like `wanted`, for nothing in particular."""
         base = plain_identifier(wanted)
+        if self._is_reserved(base):
+            base = f"v_{base}"
         name, count = base, 0
-        while name in self._taken or self._is_reserved(name):
+        while name in self._taken:
             count += 1
             name = f"{base}_{count}"
         self._taken.add(name)

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import threading
+
 import numpy as np
 import pytest
 
+from tilewright.targets.c import generate
 from tilewright.targets.c_types import small_float_bits
+from tilewright.targets.toolchain import compile_source, find_compiler, flags, sanitizer_environment
 from tilewright.tir import expr as E
 from tilewright.tir.dtype import SCALAR_NAMES, dtype
-from tilewright.tir.expr import Buffer, broadcast, call, cast, const, load
+from tilewright.tir.errors import InternalError
+from tilewright.tir.expr import Buffer, Var, broadcast, call, cast, const, load
 from tilewright.tir.interp_support import numpy_dtype
-from tilewright.tir.stmt import Func, seq, store
+from tilewright.tir.stmt import Allocate, Bind, For, Func, If, Place, Prefetch, Produce, seq, store
 from tilewright.tir.target import Target
 
-from .funcs import at, check_against_interpreter, compiled, loop, random_array
+from .funcs import at, check_against_interpreter, compiled, legal, loop, random_array
 
 ONE = Target("c", threads=1)
 N = 96
@@ -190,3 +201,292 @@ def test_every_kind_of_access():
     arrays = [random_array("float32", 200, rng), rng.integers(0, 100, 64).astype("int32")]
     arrays += [np.full(b.shape[0], 7, numpy_dtype(b.dtype)) for b in func.params[2:]]
     check_against_interpreter(func, arrays, ONE)
+
+
+# ----------------------------------------------------------------------------------------------------- what the text looks like
+
+
+def packed_matmul(M: int, N: int, K: int, mi: int = 6, nj: int = 16, lanes: int = 8, threads_kind: str = "parallel") -> Func:
+    """C[M, N] = A[M, K] B[K, N] with B in panels of nj columns and a register tile of mi x nj; mi divides M, nj divides N."""
+    A, B, C, Bp = Buffer("A", (M * K,)), Buffer("B", (K * N,)), Buffer("C", (M * N,)), Buffer("Bp", (K * N,))
+    CL = Buffer("C_local", (mi * nj,), "float32", "local")
+    columns = range(0, nj, lanes)
+    tile = [(r, j, at(r * nj + j, lanes)) for r in range(mi) for j in columns]
+
+    def pack(jo):
+        return loop("k", K, lambda k: seq(*[store(Bp, [at(jo * (K * nj) + k * nj + j, lanes)], load(B, [at(k * N + jo * nj + j, lanes)])) for j in columns]))
+
+    def block(io, jo):
+        def update(k):
+            terms = [(i, E.mul(broadcast(load(A, [(io * mi + r) * K + k]), lanes), load(Bp, [at(jo * (K * nj) + k * nj + j, lanes)]))) for r, j, i in tile]
+            return seq(*[store(CL, [i], E.add(load(CL, [i]), term)) for i, term in terms])
+
+        zero = [store(CL, [i], const(0.0, f"float32x{lanes}")) for _, _, i in tile]
+        out = [store(C, [at((io * mi + r) * N + jo * nj + j, lanes)], load(CL, [i])) for r, j, i in tile]
+        return Allocate(CL, seq(Produce("C_local", seq(*zero, loop("k", K, update))), *out), Place("stack"))
+
+    nest = loop("io", M // mi, lambda io: loop("jo", N // nj, lambda jo: block(io, jo)), threads_kind)
+    body = Allocate(Bp, seq(Produce("Bp", loop("jo", N // nj, pack, threads_kind)), Produce("C", nest)), Place("call", 0))
+    return Func("matmul", (A, B, C), frozenset([C]), body, (), (4 * K * N, 0))
+
+
+def test_a_blocked_matmul_reads_well_and_is_right(golden):
+    func = packed_matmul(12, 32, 24, mi=2)
+    golden("matmul.c", generate(legal(func), Target("c", threads=2)).source)
+    rng = np.random.default_rng(6)
+    a, b = rng.standard_normal((12, 24)).astype("f"), rng.standard_normal((24, 32)).astype("f")
+    for threads in (1, 2):
+        c = np.full((12, 32), np.nan, "f")
+        compiled(func, Target("c", threads=threads))(a.ravel(), b.ravel(), c.reshape(-1))
+        np.testing.assert_allclose(c, a @ b, rtol=1e-5, atol=1e-5)
+
+
+def assembly(func: Func, target: Target) -> str:
+    """The inner loops as the compiler makes them."""
+    source = generate(legal(func), target).source
+    command = [find_compiler(target.compiler).path, *flags(target, find_compiler(target.compiler), uses_openmp=False), "-Wno-psabi"]
+    command = [*(f for f in command if f != "-shared"), "-S", "-x", "c", "-", "-o", "-"]
+    return subprocess.run(command, input=source, capture_output=True, text=True, check=True).stdout
+
+
+COMPILERS = sorted({os.path.realpath(path): name for name in ("clang-19", "clang", "gcc") if (path := shutil.which(name))}.values())
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_a_register_tile_stays_in_registers(compiler):
+    """Per iteration of k: 2 loads of B, 6 broadcasts of A, 12 multiply-adds; nothing is stored and nothing spilled."""
+    text = assembly(packed_matmul(12, 32, 64), Target("c", threads=1, compiler=compiler, march="x86-64-v3"))
+    inner = max(re.split(r"^\.L\w+:", text, flags=re.M), key=lambda part: len(re.findall(r"vfmadd", part)))
+    inner = inner[: inner.rindex("vfmadd")]
+    copies = len(re.findall("vfmadd", inner)) // 12 + 1
+    assert len(re.findall(r"vfmadd\w+ps", inner)) == 12 * copies - 1
+    assert len(re.findall(r"vbroadcastss", inner)) == 6 * copies
+    assert not re.findall(r"vmov[au]ps\s+%ymm\d+, [^%]", inner), "an accumulator is stored in the inner loop"
+    assert len(re.findall(r"vmov[au]ps\s+[^%].*, %ymm", inner)) <= 2 * copies
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_both_compilers_accept_what_is_written(compiler):
+    """And warn of nothing, so that a warning in a log means something."""
+    rng = np.random.default_rng(7)
+    target = Target("c", threads=1, compiler=compiler)
+    for kind in ("float32", "float16", "int8", "bool"):
+        func = over("operations", [Buffer("A", (N,), kind), Buffer("B", (N,), kind)], operations, kind, 8)
+        check_against_interpreter(func, outputs_for(func, [random_array(kind, N, rng), random_array(kind, N, rng)]), target)
+        source = generate(legal(func), target).source
+        command = [find_compiler(compiler).path, "-std=gnu11", "-O1", "-march=native", "-Wall", "-Wno-psabi", "-Wno-unused-function", "-fsyntax-only"]
+        done = subprocess.run([*command, "-x", "c", "-"], input=source, capture_output=True, text=True, check=False)
+        assert done.returncode == 0 and not done.stderr, done.stderr[:2000]
+
+
+HOSTILE = [
+    "for", "int32_t", "float", "INT32_MAX", "NULL", "linux", "main", "printf", "tw_min_int32", "float32x8", "a b", "x;system(\"sh\")", "*/ int evil; /*",
+    "naïve", "1st", "", "_Bool", "__builtin_trap", "A", "A", "A_1", "workspace", "a\\\n", "kernel", "UINT8_C", "omp_get_thread_num", "'\"", "free",
+]  # fmt: skip
+
+
+def test_no_name_breaks_or_enters_the_source():
+    """Buffers, variables, stages and the function itself under names that are C, or meant to become C."""
+    for start, name in enumerate(["kernel", "malloc", "exp", "for", "x;}", "main", "9", "*/"]):
+        names = HOSTILE[start:] + HOSTILE[:start]
+        inputs = [Buffer(n, (8,)) for n in names[:14]]
+        out, held = Buffer(names[14], (8,)), Buffer(names[15], (8,))
+
+        def body(i, inputs=inputs, out=out, held=held, names=names):
+            inner = Var(names[16])
+            total = load(held, [inner])
+            for b in inputs:
+                total = E.add(total, load(b, [i]))
+            return Bind(inner, E.floormod(i + 1, const(8)), Produce(names[17], store(out, [i], total)))
+
+        fill = loop(names[18], 8, lambda i, held=held: store(held, [i], const(1.0, "float32")))
+        func = Func(name, (*inputs, out), frozenset([out]), Allocate(held, seq(fill, loop(names[19], 8, body)), Place("call", 0)), (), (64, 0))
+        arrays = [np.full(8, i, "f") for i in range(14)]
+        result = np.zeros(8, "f")
+        module = compiled(func)
+        module(*arrays, result)
+        assert (result == sum(range(14)) + 1).all()
+        assert "system" not in module.get_source().replace("x_system__sh__", "").split("tilewright_signature")[0]
+
+
+def test_sizes_are_passed_and_bound():
+    """A symbolic extent: int64 parameters, a loop over it, an intermediate of that size."""
+    n = Var("n", "int64", (0, None))
+    A, T, C = Buffer("A", (n,)), Buffer("T", (n,)), Buffer("C", (n,))
+    double = loop("i", n, lambda i: store(T, [i], E.mul(load(A, [i]), const(2.0, "float32"))))
+    reverse = loop("i", n, lambda i: store(C, [i], load(T, [n - 1 - i])), "parallel")
+    func = Func("reverse", (A, C), frozenset([C]), Allocate(T, seq(double, reverse), Place("call", 0)), (n,), (E.mul(n, const(4, "int64")), 0))
+    module = compiled(func)
+    assert module.signature.sizes == ("n",)
+    for size in (0, 1, 5, 100_000):
+        a, c = np.arange(size, dtype="f"), np.zeros(size, "f")
+        module(a, c)
+        np.testing.assert_array_equal(c, a[::-1] * 2)
+    narrow = Var("m", "int32", (0, None))
+    A, C = Buffer("A", (narrow,)), Buffer("C", (narrow,))
+    copy = Func("copy", (A, C), frozenset([C]), loop("i", narrow, lambda i: store(C, [i], load(A, [i]))), (narrow,))
+    a, c = np.arange(7, dtype="f"), np.zeros(7, "f")
+    compiled(copy)(a, c)
+    np.testing.assert_array_equal(a, c)
+
+
+# ------------------------------------------------------------------------------------------------------------------ storage
+
+
+def through_a_workspace(size: int) -> Func:
+    """B = A + 1 by way of an intermediate."""
+    A, T, B = Buffer("A", (size,)), Buffer("T", (size,)), Buffer("B", (size,))
+    up = loop("i", size, lambda i: store(T, [i], E.add(load(A, [i]), const(1.0, "float32"))))
+    out = loop("i", size, lambda i: store(B, [i], load(T, [i])))
+    return Func("through", (A, B), frozenset([B]), Allocate(T, seq(up, out), Place("call", 0)), (), (4 * size, 0))
+
+
+def test_a_workspace_serves_calls_at_once_and_is_kept():
+    size = 1 << 16
+    module = compiled(through_a_workspace(size))
+    assert module.workspace_bytes == 4 * size
+    wrong = []
+
+    def call_often(value: float) -> None:
+        a, b = np.full(size, value, "f"), np.zeros(size, "f")
+        for _ in range(100):
+            module(a, b)
+            if not (b == value + 1).all():
+                wrong.append(value)
+
+    threads = [threading.Thread(target=call_often, args=(float(i),)) for i in range(20)]  # more than the arenas that are kept
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    a, b = np.zeros(size, "f"), np.zeros(size, "f")
+    a[:], b[:] = 1, 0
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(50):
+        module(a, b)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < 60, "the pages of the workspace are paid for at each call"
+    assert faults >= 0
+    module.close()
+
+
+def test_memory_that_cannot_be_had_is_an_error():
+    func = through_a_workspace(8)
+    huge = Func(func.name, func.params, func.outputs, func.body, (), (1 << 62, 0))
+    with pytest.raises(MemoryError, match="through"):
+        compiled(huge)(np.zeros(8, "f"), np.zeros(8, "f"))
+
+
+def test_threads_have_workspaces_of_their_own():
+    rows, size = 37, 1000
+    A, T, B = Buffer("A", (rows * size,)), Buffer("T", (size,)), Buffer("B", (rows * size,))
+
+    def row(i):
+        fill = loop("j", size, lambda j: store(T, [j], E.mul(load(A, [i * size + j]), const(3.0, "float32"))))
+        return Allocate(T, seq(fill, loop("j", size, lambda j: store(B, [i * size + j], load(T, [const(size - 1) - j])))), Place("thread", 0))
+
+    func = Func("rows", (A, B), frozenset([B]), loop("i", rows, row, "parallel"), (), (0, 4 * size))
+    a = np.random.default_rng(8).standard_normal((rows, size)).astype("f")
+    for threads in (1, 2, 5):
+        b = np.zeros_like(a)
+        module = compiled(func, Target("c", threads=threads))
+        module(a.reshape(-1), b.reshape(-1))
+        np.testing.assert_array_equal(b, a[:, ::-1] * np.float32(3))
+        assert module.signature.uses_openmp is (threads > 1)
+
+
+def test_parallel_loops_that_are_not_worth_a_thread():
+    """One thread, one iteration, or inside another parallel loop: a plain loop."""
+    A = Buffer("A", (64,))
+    nest = loop("i", 8, lambda i: loop("j", 8, lambda j: store(A, [i * 8 + j], const(1.0, "float32")), "parallel"), "parallel")
+    func = Func("nested", (A,), frozenset([A]), nest)
+    assert generate(func, Target("c", threads=4)).source.count("#pragma omp") == 1
+    assert "omp" not in generate(func, ONE).source and not generate(func, ONE).uses_openmp
+    single = Func("single", (A,), frozenset([A]), loop("i", 1, lambda i: store(A, [i], const(1.0, "float32")), "parallel"))
+    assert "omp" not in generate(single, Target("c", threads=4)).source
+    triangle = loop("i", 8, lambda i: For(Var("j", "int32", (0, 7)), i + 1, "serial", store(A, [i], const(1.0, "float32"))), "parallel")
+    assert "schedule(dynamic)" in generate(Func("triangle", (A,), frozenset([A]), triangle), Target("c", threads=2)).source
+
+
+def test_stack_buffers_that_are_not_whole_vectors_are_arrays():
+    """Mixed vector and scalar access, and an index that is a loop variable."""
+    A, T, B = Buffer("A", (16,)), Buffer("T", (16,), "float32", "local"), Buffer("B", (16,))
+    fill = seq(store(T, [at(0, 8)], load(A, [at(0, 8)])), store(T, [at(8, 8)], load(A, [at(8, 8)])))
+    body = Allocate(T, seq(fill, store(T, [const(3)], const(7.0, "float32")), loop("i", 16, lambda i: store(B, [i], load(T, [i])))), Place("stack"))
+    func = Func("mixed", (A, B), frozenset([B]), body)
+    assert "T[16]" in generate(func, ONE).source
+    a, b = np.arange(16, dtype="f"), np.zeros(16, "f")
+    compiled(func)(a, b)
+    assert b.tolist() == [0, 1, 2, 7, *range(4, 16)]
+    odd = seq(store(T, [at(0, 8)], load(A, [at(0, 8)])), store(T, [at(8, 4)], load(A, [at(8, 4)])), store(B, [at(0, 8)], load(T, [at(0, 8)])))
+    pieces = Func("pieces", (A, B), frozenset([B]), Allocate(T, seq(odd, store(B, [at(8, 4)], load(T, [at(8, 4)]))), Place("stack")))
+    assert "float32x4 T_8;" in generate(pieces, ONE).source
+    compiled(pieces)(a, b)
+    assert b.tolist()[:12] == list(range(12))
+
+
+def test_unrolled_loops_prefetches_and_bools():
+    A, B, F, M = Buffer("A", (64,)), Buffer("B", (64,)), Buffer("F", (8,), "bool", "local"), Buffer("M", (64,), "bool")
+
+    def body(i):
+        index = at(i * 8, 8)
+        mask = Var("mask", "boolx8")
+        positive = E.lt(const(0.0, "float32x8"), load(A, [index]))
+        chosen = seq(
+            store(F, [at(0, 8)], mask),
+            store(B, [index], E.select(E.logical_or(load(F, [at(0, 8)]), load(M, [index])), load(A, [index]), const(-1.0, "float32x8"))),
+            store(M, [index], E.logical_not(mask)),
+        )
+        return Allocate(F, seq(Prefetch(A, (i * 8 + 4096,)), Bind(mask, positive, chosen)), Place("stack"))
+
+    tail = If(load(M, [const(0)]), store(B, [const(0)], const(5.0, "float32")), store(B, [const(1)], const(6.0, "float32")))
+    func = Func("unrolled", (A, B, M), frozenset([B, M]), seq(loop("i", 8, body, "unrolled"), tail))
+    source = generate(legal(func), ONE).source
+    assert "TW_UNROLL(8)" in source and "__builtin_prefetch" in source
+    rng = np.random.default_rng(9)
+    arrays = [rng.standard_normal(64).astype("f"), np.zeros(64, "f"), rng.integers(0, 2, 64).astype(bool)]
+    for compiler in COMPILERS:
+        check_against_interpreter(func, arrays, Target("c", compiler=compiler))
+
+
+# ------------------------------------------------------------------------------------------------------------ faults and limits
+
+
+def test_what_a_pass_should_have_removed_is_refused_by_the_name_of_the_pass():
+    A, S, two = Buffer("A", (64,)), Buffer("S", (64,), "float16"), Buffer("D", (8, 8))
+    zero = const(0.0, "float32")
+    for body, name in (
+        (loop("i", 8, lambda i: store(A, [i], zero), "vectorized"), "vectorize"),
+        (loop("i", 8, lambda i: store(A, [i], zero), "thread"), "bind_threads"),
+        (store(two, [0, 0], zero), "flatten"),
+        (Allocate(A, store(A, [0], zero)), "storage"),
+        (store(S, [0], E.add(load(S, [const(0)]), load(S, [const(1)]))), "legalize"),
+        (store(A, [0], load(A, [const(0)], E.lt(load(A, [const(1)]), zero))), "legalize"),
+    ):
+        with pytest.raises(InternalError, match=f"pass '{name}'"):
+            generate(Func("f", (A, S, two), frozenset([A, S, two]), body), ONE)
+
+
+def test_everything_is_defined_behaviour(tmp_path):
+    """All operators on the extremes of every dtype, accesses and conversions, with the sanitizers on and signed overflow undefined."""
+    target = Target("c", threads=1, sanitize=True, compiler="gcc", opt="-O0")
+    rng = np.random.default_rng(1)
+    calls = []
+    for kind in ("int8", "int32", "int64", "uint32", "float16"):
+        for lanes in (1, 4):
+            func = over("operations", [Buffer("A", (N,), kind), Buffer("B", (N,), kind)], operations, kind, lanes)
+            generated = generate(legal(func), target)
+            build = compile_source(generated.source_with_signature(target), target, uses_openmp=generated.uses_openmp)
+            arrays = outputs_for(func, [random_array(kind, N, rng), random_array(kind, N, rng)])
+            np.savez(tmp_path / f"{kind}{lanes}.npz", *arrays)
+            calls.append((str(build.library_path), str(tmp_path / f"{kind}{lanes}.npz")))
+    code = f"""
+import numpy as np
+from tilewright.targets.module import load_module
+for library, arrays in {calls!r}:
+    load_module(library)(*np.load(arrays).values())
+print("all calls done")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=sanitizer_environment(target), check=False)
+    assert done.returncode == 0 and "all calls done" in done.stdout, done.stderr[:3000]
