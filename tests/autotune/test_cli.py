@@ -1,0 +1,113 @@
+"""The command line: its main job from tuning to replay, and a sentence for every request that cannot be met."""
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tilewright import cli
+from tilewright.autotune.database import Database
+from tilewright.autotune.record import Trial
+
+
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+    """Exit status, standard output and standard error of a command, in this process."""
+    monkeypatch.setattr(sys, "argv", ["tilewright", *map(str, words)])
+    status = 0
+    try:
+        cli.main()
+    except SystemExit as error:
+        status = int(error.code or 0)
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    return lambda *words: run(monkeypatch, capsys, *words)
+
+
+def test_tune_then_replay(command, tmp_path: Path) -> None:
+    log = tmp_path / "t.db"
+    status, out, err = command("tune", "matmul", 16, 24, 32, "--trials", 9, "--log", log, "--seed", 3)
+    assert status == 0 and "GFLOP/s after 9 trials (100% valid, stopped: trials)" in out and "the best is" in out, err
+    assert f"replay it: tilewright replay matmul 16 24 32 --log {log}" in out
+    assert "tuning matmul(16, 24, 32): 9 trials" in err and "round 1: 9/9 trials" in err and "rank correlation" in err
+    assert sqlite3.connect(log).execute("select count(*), count(predicted), min(seed) from trials, sessions").fetchone() == (9, 1, 3)
+    status, out, _ = command("replay", "matmul", 16, 24, 32, "--log", log)
+    assert status == 0 and "when it was tuned" in out and "result right (exactly)" in out and "GFLOP/s" in out
+    for emit, word in (("c", "#include"), ("tir", "for "), ("python", "s = te.create_schedule(C.op)")):
+        status, out, _ = command("replay", "matmul", 16, 24, 32, "--log", log, "--emit", emit)
+        assert status == 0 and word in out
+    status, out, _ = command("log", "best", "--log", log)
+    assert status == 0 and "matmul" in out and "16 24 32" in out and "9/9" in out
+    status, out, _ = command("log", "list", "--log", log, "--limit", 4)
+    assert status == 0 and out.count("matmul") == 4 and '"rows"' in out
+    status, out, _ = command("run", "matmul", 16, 24, 32, "--log", log)
+    assert status == 0 and "result right" in out
+    status, out, err = command("replay", "matmul", 16, 24, 33, "--log", log)
+    assert status == 1 and out == "" and f"tilewright tune matmul 16 24 33 --target c --log {log}" in err and err.count("\n") == 1
+
+
+def test_show_and_run_need_no_tuning(command) -> None:
+    for stage, word in (("tir", "parallel("), ("c", "#include"), ("python", "cache_write"), ("schedule", "C")):
+        status, out, _ = command("show", "matmul", 128, 128, 128, "--stage", stage, "--threads", 2)
+        assert status == 0 and word in out, stage
+    status, out, _ = command("run", "conv2d", 1, 4, 8, 8, 6, 3, 3, "--opt", "padding=1", "--opt", "stride=[2,1]", "--threads", 1)
+    assert status == 0 and "conv2d(1, 4, 8, 8, 6, 3, 3, padding=1, stride=(2, 1))" in out and "right (exactly)" in out
+
+
+@pytest.mark.parametrize(("words", "status", "says"), [
+    (["tune", "nosuch", 1, 2], 1, "no operator or template 'nosuch'; known are"), (["tune", "matmul", 1, 2], 1, "matmul takes M, N, K"),
+    (["tune", "matmul", "x", 2, 3], 1, "M is 'x': expected a positive int"), (["tune", "matmul", 8, 8, 8, "--target", "nosuch"], 1, "nosuch"),
+    (["tune", "matmul", 8, 8, 8, "--trials", -1], 2, "-1 is not in the range"), (["tune", "matmul", 8, 8, 8, "--opt", "padding"], 1, "KEY=VALUE"),
+    (["tune", "matmul", 8, 8, 8, "--opt", "padding=1"], 1, "unknown option 'padding': matmul takes"),
+    (["replay", "matmul", 8, 8, 8, "--log", "/nonexistent/x.db"], 1, "no tuning log at '/nonexistent/x.db'"),
+    (["log", "best", "--log", "/nonexistent/x.db"], 1, "no tuning log at"), (["show", "softmax"], 1, "softmax"),
+    (["tune", "matmul", 8, 8, 8, "--log", "/proc/nowhere/t.db"], 1, "cannot make a tuning log"), (["launch"], 2, "No such command 'launch'"),
+    (["show", "matmul", 8, 8, 8, "--stage", "ptx"], 2, "'ptx' is not one of"), (["run", "matmul", 8, 8, 8, "--march", "-rm"], 1, "march '-rm'"),
+])
+def test_bad_requests_get_a_sentence(command, words, status: int, says: str) -> None:
+    found, out, err = command(*words)
+    assert (found, out) == (status, "") and says in err and "Traceback" not in err
+
+
+def test_damaged_and_newer_logs_get_a_sentence(command, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.db"
+    bad.write_bytes(b"not a database at all" * 100)
+    for words in (["tune", "matmul", 8, 8, 8], ["replay", "matmul", 8, 8, 8], ["log", "list"]):
+        status, _, err = command(*words, "--log", bad)
+        assert status == 1 and "is no tuning log" in err and bad.read_bytes() == b"not a database at all" * 100
+    Database(tmp_path / "new.db", create=True).close()
+    plain = sqlite3.connect(tmp_path / "new.db")
+    plain.execute("pragma user_version = 999999")
+    plain.commit()
+    plain.close()
+    status, _, err = command("log", "list", "--log", tmp_path / "new.db")
+    assert status == 1 and "newer" in err
+
+
+def test_what_a_log_says_is_shown_as_text(command, tmp_path: Path) -> None:
+    """Neither markup nor control characters from a log reach the terminal."""
+    with Database(tmp_path / "t.db", create=True) as log:
+        workload = log.add_workload("key", "hash", name="[red]evil[/red]", args="\x1b[2J[bold]", flops=1.0, bytes_moved=1.0)
+        log.add_trial(workload, log.add_target("c", "{}"), log.add_session("h", {}, {}, 0), Trial({}, "crashed", "run", "\x1b]0;title\x07 [link=x]y"))
+    status, out, _ = command("log", "list", "--log", tmp_path / "t.db")
+    assert status == 0 and "[red]evil[/red]" in out and "\x1b" not in out and "[link=x]y" in out
+    status, out, _ = command("log", "best", "--log", tmp_path / "t.db")
+    assert status == 0 and "holds no valid trial yet" in out
+
+
+@pytest.mark.parametrize("words", [[], ["tune"], ["replay"], ["show"], ["run"], ["log"], ["log", "best"], ["log", "list"], ["doctor"]])
+def test_help_has_an_example(command, words: list[str]) -> None:
+    status, out, _ = command(*words, "--help")
+    assert status == 0 and "Usage:" in out and ("Example" in out or words == ["log"])
+
+
+def test_the_module_runs_as_a_program() -> None:
+    out = subprocess.run([sys.executable, "-m", "tilewright", "show", "relu", "8", "--stage", "python"], capture_output=True, text=True, check=False)
+    assert out.returncode == 0 and out.stdout.startswith("s = te.create_schedule(")
+    out = subprocess.run([sys.executable, "-m", "tilewright", "tune", "nosuch"], capture_output=True, text=True, check=False)
+    assert out.returncode == 1 and "Traceback" not in out.stderr
