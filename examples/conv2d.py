@@ -1,0 +1,95 @@
+"""A padded 3x3 convolution scheduled by hand: Y[n, o, y, x] = sum over c, r, q of Xp[n, c, y S + r, x S + q] W[o, c, r, q].
+
+    python examples/conv2d.py [--channels 64] [--size 56] [--filters 64] [--stride 1] [--show]
+
+One row of the image at a time, each on some thread; in it a tile of a few filters by a whole run of positions is summed up in registers, so that
+each vector of the input is used for several filters, and each weight for several vectors. With PyTorch installed, its time is shown beside.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+from timing import compare, report
+
+import tilewright as tw
+from tilewright import te
+
+
+def declare(CI, H, CO, K, S, P):
+    """Padding is a stage of its own, which the schedule can put anywhere."""
+    X = te.placeholder((1, CI, H, H), name="X")
+    W = te.placeholder((CO, CI, K, K), name="W")
+    HO = (H + 2 * P - K) // S + 1
+    Xp = te.compute(
+        (1, CI, H + 2 * P, H + 2 * P),
+        lambda n, c, y, x: te.if_then_else(te.all(y >= P, y < H + P, x >= P, x < H + P), X[n, c, y - P, x - P], 0.0),
+        name="Xp",
+    )
+    c, r, q = te.reduce_axis((0, CI), "c"), te.reduce_axis((0, K), "r"), te.reduce_axis((0, K), "q")
+    Y = te.compute((1, CO, HO, HO), lambda n, o, y, x: te.sum(Xp[n, c, y * S + r, x * S + q] * W[o, c, r, q], axis=[c, r, q]), name="Y")
+    return X, W, Xp, Y
+
+
+def schedule(Xp, Y, lanes=8):
+    """The schedule, for vectors of `lanes` floats and 16 vector registers."""
+    s = te.create_schedule(Y.op)
+    YL = s.cache_write(Y, "local")
+    n, o, y, x = s[Y].op.axis
+    vectors = min(7, -(-int(x.dom.extent) // lanes))  # of positions in a tile
+    filters = 14 // vectors  # so that at most 14 registers hold sums, which leaves 2 for what is loaded
+    oo, oi = s[Y].split(o, factor=filters)
+    xo, xi = s[Y].split(x, factor=vectors * lanes)
+    s[Y].reorder(n, y, oo, xo, oi, xi)
+    row = s[Y].fuse(n, y)
+    s[Y].parallel(row)
+    s[Y].vectorize(xi)
+    s[Y].unroll(oi)
+
+    s[YL].compute_at(s[Y], xo)
+    ni, oi, yi, xi = s[YL].op.axis
+    s[YL].reorder(ni, yi, *s[YL].op.reduce_axis, oi, xi)
+    s[YL].vectorize(xi)
+    s[YL].unroll(oi)
+
+    s[Xp].compute_at(s[Y], row)  # only the rows that this row of the output needs, next to each other
+    _, c, _, x = s[Xp].op.axis
+    s[Xp].vectorize(x)
+    return s
+
+
+def main():
+    """Builds, checks, times."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--channels", type=int, default=64)
+    parser.add_argument("--size", type=int, default=56)
+    parser.add_argument("--filters", type=int, default=64)
+    parser.add_argument("--stride", type=int, default=1)
+    parser.add_argument("--show", action="store_true", help="print the schedule and the loops")
+    options = parser.parse_args()
+    CI, H, CO, S, K, P = options.channels, options.size, options.filters, options.stride, 3, 1
+    X, W, Xp, Y = declare(CI, H, CO, K, S, P)
+    s = schedule(Xp, Y)
+    if options.show:
+        print(s.as_python())
+        print(tw.lower(s, [X, W, Y]))
+    mod = tw.build(s, [X, W, Y])
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((1, CI, H, H)).astype("float32"), rng.standard_normal((CO, CI, K, K)).astype("float32")
+    out = np.full([int(d) for d in Y.shape], np.nan, "float32")
+    mod(x, w, out)
+    np.testing.assert_allclose(out, te.library.conv2d(1, CI, H, H, CO, K, K, stride=S, padding=P).reference(x, w), rtol=1e-3, atol=1e-3)
+    contenders = {"tilewright": lambda: mod(x, w, out)}
+    try:
+        import torch
+    except ImportError:
+        print("(install torch to see it beside)")
+    else:
+        tx, tw_ = torch.from_numpy(x), torch.from_numpy(w)
+        contenders = {"torch": lambda: torch.nn.functional.conv2d(tx, tw_, None, S, P), **contenders}
+    print(report(compare(contenders), 2 * out.size * CI * K * K))
+
+
+if __name__ == "__main__":
+    main()
