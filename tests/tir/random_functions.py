@@ -16,6 +16,7 @@ from tilewright.tir.expr import (
     Buffer,
     Const,
     Expr,
+    Load,
     Var,
     as_expr,
     call,
@@ -32,7 +33,7 @@ from tilewright.tir.expr import (
     select,
 )
 from tilewright.tir.stmt import Allocate, Bind, For, Func, If, Prefetch, Produce, Seq, Stmt, Store, seq
-from tilewright.tir.visit import Substitute, variables_of
+from tilewright.tir.visit import Substitute, variables_of, walk
 
 TYPES = ("float32", "float32", "float32", "float32", "float64", "int32", "int8", "uint8", "int64", "bool", "float16")
 
@@ -70,6 +71,9 @@ class _Maker:
         self.inputs: list[Buffer] = []
         self.known: list[Buffer] = []  # inputs and results so far
         self.in_parallel = False
+        # a few extents and dtypes for the whole function, so that what one stage makes suits the next
+        self.extents = self.random.sample((1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 17), 3)
+        self.types = [self.random.choice(TYPES) for _ in range(2)]
 
     def chance(self, percent: int) -> bool:
         return self.random.randrange(100) < percent
@@ -80,36 +84,36 @@ class _Maker:
         if self.chance(35):
             self.sizes.append(Var("n", "int32", (0, None)))
         for number in range(self.random.randint(1, 3)):
-            kind = "int32" if number == 1 else self.random.choice(TYPES)  # the second may serve as an index table
+            kind = "int32" if number == 1 and self.chance(60) else self.random.choice(self.types)  # the second may serve as an index table
             self.inputs.append(Buffer(f"A{number}", self.shape(), kind))
         self.known = list(self.inputs)
         makers: list[Callable[[Buffer], Stmt]] = [self.pointwise, self.pointwise, self.reduction, self.register_tile, self.attached, self.prefix_sum]
         stages, intermediates = [], []
         for number in range(self.random.randint(1, 4)):
-            result = Buffer(f"S{number}", self.shape(), self.random.choice(TYPES), "local" if self.chance(15) else "global")
+            result = Buffer(f"S{number}", self.shape(), self.random.choice(self.types), "local" if self.chance(15) else "global")
             if self.chance(15) and len(result.shape) == 2 and all(isinstance(d, int) for d in result.shape):
                 result = Buffer(result.name, result.shape, result.dtype, result.scope, (result.shape[1] + self.random.randint(1, 5), 1))
             stages.append(Produce(result.name, self.random.choice(makers)(result)))
             intermediates.append(result)
             self.known.append(result)
-        last = intermediates.pop()
-        output = Buffer(last.name, last.shape, last.dtype)
-        stages.append(self.copy(last, output))
-        outputs = [output]
-        if intermediates and self.chance(30) and intermediates[0].strides is None:
-            outputs.append(intermediates.pop(0))
+        outputs = []
+        for number, buffer in enumerate(list(intermediates)):  # what no later stage reads has to be seen in another way
+            if not any(isinstance(n, Load) and n.buffer is buffer for stage in stages[number + 1 :] for n in walk(stage)):
+                if buffer.strides is None and buffer.scope == "global" and self.chance(30):
+                    outputs.append(buffer)
+                    intermediates.remove(buffer)
+                else:
+                    outputs.append(Buffer(f"O{len(outputs)}", buffer.shape, buffer.dtype))
+                    stages.append(self.copy(buffer, outputs[-1]))
         body: Stmt = Seq(tuple(stages))
-        for buffer in reversed([*intermediates, last]):
+        for buffer in reversed(intermediates):
             body = Allocate(buffer, body)
         return Func("random", (*self.inputs, *outputs), frozenset(outputs), body, tuple(self.sizes))
 
     def shape(self) -> tuple[int | Expr, ...]:
         """Up to three extents, small but not only powers of two; the symbolic size among them."""
         rank = self.random.choice((0, 1, 1, 2, 2, 2, 3))
-        return tuple(
-            self.sizes[0] + self.random.choice((0, 0, 1)) if self.sizes and self.chance(40) else self.random.choice((1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 17))
-            for _ in range(rank)
-        )
+        return tuple(self.sizes[0] + self.random.choice((0, 0, 1)) if self.sizes and self.chance(40) else self.random.choice(self.extents) for _ in range(rank))
 
     def copy(self, source: Buffer, target: Buffer) -> Stmt:
         axes = self.axes(target.shape)
@@ -216,7 +220,7 @@ class _Maker:
             body = seq(body, Store(result, at, self.value(axes, result.dtype, 1), self.condition(axes)))
         elif self.chance(20) and result.dtype != "bool":  # what one store wrote, the next one reads
             body = seq(body, Store(result, at, as_type(load(result, at) + const(1, result.dtype), result.dtype)))
-        elif self.chance(10):
+        elif self.chance(20):
             name = Var(f"v{self.count}", result.dtype)
             name.exact = False
             body = Bind(name, self.value(axes, result.dtype, 2), seq(body, Store(result, at, name)))
@@ -229,11 +233,9 @@ class _Maker:
         """result[...] = sum or max over other loops; sometimes only up to an index of the result, sometimes where a condition holds."""
         data = self.axes(result.shape)
         reduce = self.axes([self.random.choice((1, 2, 3, 5, 8)) for _ in range(self.random.randint(1, 2))], independent=False, letter="k")
-        if data and self.chance(15) and reduce[0].guard is None and len(reduce[0].loops) == 1:
-            loop = reduce[0].loops[0]
-            limit = data[0].value + 1
-            if loop.extent.value != 0:
-                loop.extent = minimum(limit, loop.extent)
+        if data and self.chance(30):
+            var, extent = self.variable(self.random.choice((3, 5, 8)), "k")
+            reduce[0] = Axis(var, extent, [Loop(var, minimum(data[0].value + 1, extent), False)])
         at = values(data)
         now = load(result, at)
         value = self.value([*data, *reduce], result.dtype, 2)
@@ -295,7 +297,7 @@ class _Maker:
         for each in inner:
             width *= each.extent.value  # type: ignore[attr-defined]
         halo = self.random.randint(0, 2)
-        part = Buffer(f"P{self.count}", (width + halo,), self.random.choice(TYPES[:6]), self.random.choice(("global", "local")))
+        part = Buffer(f"P{self.count}", (width + halo,), self.random.choice(self.types), self.random.choice(("global", "local")))
         base = loop.var * width
         loop.kind = "parallel" if not self.in_parallel and self.chance(40) else "serial"
         outer, self.in_parallel = self.in_parallel, self.in_parallel or loop.kind == "parallel"
@@ -369,10 +371,10 @@ class _Maker:
 
     def leaf(self, axes: list[Axis], kind: DType) -> Expr:
         if self.chance(12):
-            return const(self.random.randint(0, 5), kind)
+            return const(self.random.choice((0, 1, 2, 3, 5, 100)), kind)
         if axes and self.chance(8):
             return as_type(call("wrap", self.random.choice(axes).value), kind)
-        source = self.random.choice(self.known)
+        source = self.random.choice([b for b in self.known if b.dtype == kind and self.chance(70)] or self.known)
         conditions: list[Expr] = []
         index = tuple(self.index(axes, as_expr(d), conditions) for d in source.shape)
         conditions += [as_expr(d) >= 1 for d in source.shape if not isinstance(d, int)]
@@ -389,8 +391,9 @@ class _Maker:
         """An index into a dimension; `conditions` gets what must hold for it to be inside."""
         if not axes or self.chance(8):
             return const(0) if self.chance(50) or not isinstance(extent, Const) else const(self.random.randrange(extent.value))
-        axis = self.random.choice(axes)
-        if axis.extent is extent and self.chance(75):
+        alike = [axis for axis in axes if axis.extent is extent]
+        axis = self.random.choice(alike if alike and self.chance(70) else axes)
+        if axis.extent is extent and self.chance(65):
             return axis.value
         choice = self.random.randrange(6)
         if choice == 0:
@@ -401,8 +404,10 @@ class _Maker:
         if choice == 2 and table is not None:
             element = load(table, (floormod(axis.value, const(table.shape[0])),))
             return maximum(minimum(element, extent - 1), const(0))
-        stride = self.random.choice((1, 1, 1, 2, -1))
-        position = axis.value * stride + self.random.randint(-2, 3)
+        if self.chance(20):
+            position = extent - 1 - axis.value * self.random.choice((1, 1, 2))
+        else:
+            position = axis.value * self.random.choice((1, 1, 1, 2)) + self.random.randint(-2, 2)
         conditions += [position >= 0, position < extent]
         return position
 
@@ -432,6 +437,6 @@ def as_type(e: Expr, kind: DType) -> Expr:
     if kind.is_bool:
         return e if e.dtype.is_bool else e != 0
     if e.dtype.is_float and kind.is_integer:
-        e = maximum(minimum(e, const(100, e.dtype)), const(0, e.dtype))  # also a NaN has to go
+        e = maximum(minimum(e, const(100, e.dtype)), const(0 if kind.low == 0 else -100, e.dtype))  # also a NaN has to go
         e = select(e.as_expr() == e, e, const(0, e.dtype))
     return cast(e, kind)

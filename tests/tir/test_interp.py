@@ -235,9 +235,7 @@ def test_memory_is_poisoned_and_workspaces_are_shared():
     def shared(offset, workspace=(32, 0)):
         j = Var("j", "int32", (0, 3))
         k = Var("k", "int32", (0, 3))
-        fill = seq(
-            For(I, const(4), "serial", store(a, (I,), const(1, "float32"))), For(k, const(4), "serial", store(b, (k,), const(2, "float32")))
-        )
+        fill = seq(For(I, const(4), "serial", store(a, (I,), const(1, "float32"))), For(k, const(4), "serial", store(b, (k,), const(2, "float32"))))
         body = seq(fill, For(j, const(4), "serial", store(r, (j,), load(a, (j,)))))
         placed = Allocate(a, Allocate(b, body, Place("call", offset)), Place("call", 0))
         interpret(Func("f", (r,), frozenset([r]), placed, (), workspace), [out])

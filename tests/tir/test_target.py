@@ -54,9 +54,7 @@ def test_what_is_no_target(arguments, words):
 def test_text():
     shown = str(Target("c", march="x86-64-v3", threads=1, opt="-O3", compiler="clang", sanitize=True))
     assert shown == "c x86-64-v3, 1 thread, 256-bit vectors, clang, -O3, sanitized"
-    assert str(Target("c", threads=2, cpu="Example, family 1 model 2", vector_bytes=64)).startswith(
-        "c native (Example, family 1 model 2), 2 threads, 512"
-    )
+    assert str(Target("c", threads=2, cpu="Example, family 1 model 2", vector_bytes=64)).startswith("c native (Example, family 1 model 2), 2 threads, 512")
 
 
 @pytest.mark.parametrize(
