@@ -39,9 +39,9 @@ def _pipeline(kind: str) -> Pipeline:
             Partition(),  # on loops and plain guards; vectors would hide both
             Vectorize(),  # before storage: a buffer inside a vectorised loop gets a copy for each lane
             Storage(),  # after what may add or split buffers; before unrolling, which wants to know what is on the stack
+            Simplify(),  # what the passes above put together; before unrolling copies it
             Unroll(),  # register tiles: after storage, which decides what is on the stack
             Hoist(),  # after unrolling, which leaves fewer loops
-            Simplify(),  # what the passes above put together
             Narrow(),  # after all that does exact arithmetic: from here on integers are numbers of their dtype
             Legalize(),  # what C has no words for
         ),
