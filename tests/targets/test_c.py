@@ -490,3 +490,14 @@ print("all calls done")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=sanitizer_environment(target), check=False)
     assert done.returncode == 0 and "all calls done" in done.stdout, done.stderr[:3000]
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_a_sum_in_memory_is_kept_in_a_register_also_inside_threads(compiler):
+    """C[i] += A[i, k] over k: no store in the inner loop, which takes `restrict` pointers."""
+    A, C = Buffer("A", (64 * 512,)), Buffer("C", (64,))
+    add = lambda i: loop("k", 512, lambda k: store(C, [i], E.add(load(C, [i]), load(A, [i * 512 + k]))))  # noqa: E731
+    func = Func("sums", (A, C), frozenset([C]), loop("i", 64, lambda i: seq(store(C, [i], const(0.0, "float32")), add(i)), "parallel"))
+    text = assembly(func, Target("c", threads=2, compiler=compiler, march="x86-64-v3"))
+    loops = [part for part in re.split(r"^\.L\w+:", text, flags=re.M) if "vaddss" in part]
+    assert loops and not any(re.search(r"vmovss\s+%xmm\d+, [^%]", part[: part.rindex("vaddss")]) for part in loops)
