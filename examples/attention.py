@@ -70,7 +70,7 @@ def schedule(args, stages, block=24):
     for stage in (m, z):
         lanes_of_row(s, stage)
     h, i, e = s[O].op.axis
-    io, ii = s[O].split(i, factor=block)
+    io, _ = s[O].split(i, factor=block)
     at = s[O].fuse(h, io)
     s[O].parallel(at)
     s[O].vectorize(e)
@@ -78,8 +78,7 @@ def schedule(args, stages, block=24):
         s[stage].compute_at(s[O], at)
     s[E].vectorize(s[E].split(E.op.axis[2], factor=8)[1])
     s[Kt].parallel(Kt.op.axis[0])
-    ho, j = s[Kt].op.axis[0], s[Kt].op.axis[2]
-    s[Kt].vectorize(s[Kt].split(j, factor=8)[1])
+    s[Kt].vectorize(s[Kt].split(Kt.op.axis[2], factor=8)[1])
     return s
 
 

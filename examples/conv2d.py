@@ -54,8 +54,7 @@ def schedule(Xp, Y, lanes=8):
     s[YL].unroll(oi)
 
     s[Xp].compute_at(s[Y], row)  # only the rows that this row of the output needs, next to each other
-    _, c, _, x = s[Xp].op.axis
-    s[Xp].vectorize(x)
+    s[Xp].vectorize(s[Xp].op.axis[3])
     return s
 
 

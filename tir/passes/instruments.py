@@ -145,17 +145,17 @@ class Dump(Instrument):
 
 
 class Times(Instrument):
-    """Seconds that each pass took; `seconds` has one entry for each pass that ran, by label."""
+    """Processor seconds that each pass took; `seconds` has one entry for each pass that ran, by label."""
 
     def start(self, pipeline: Pipeline, func: Func, target: Target) -> None:
         self.labels = pipeline.labels
         self.seconds: dict[str, float] = {}
 
     def before(self, position: int, func: Func) -> None:
-        self._since = time.perf_counter()
+        self._since = time.process_time()
 
     def after(self, position: int, old: Func, new: Func) -> None:
-        self.seconds[self.labels[position]] = time.perf_counter() - self._since
+        self.seconds[self.labels[position]] = time.process_time() - self._since
 
     def __str__(self) -> str:
         lines = [f"{label:12} {seconds * 1e3:8.3f} ms" for label, seconds in self.seconds.items()]
