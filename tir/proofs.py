@@ -19,120 +19,147 @@ Fact: TypeAlias = "tuple[Terms, int]"
 _STEPS_IN_A_CHAIN = 4  # loop nests need two or three
 
 
-class _Goal(NamedTuple):
-    """How far to look: content with the bound `enough`, in at most `steps` more steps, with the `facts` not yet taken out."""
+class _Search(NamedTuple):
+    """What may still be tried: so many `steps`, the `facts` not taken out yet, and no step on the atoms that are `settled`."""
 
-    enough: int | None
     steps: int
     facts: tuple[Fact, ...]
-
-    def reached(self, found: int | None) -> bool:
-        return found is not None and self.enough is not None and found >= self.enough
+    settled: frozenset[Expr] = frozenset()
 
 
 class Proofs:
-    """Bounds of sums, given `bounds` of atoms and `facts`."""
+    """Bounds of sums, given `bounds` of atoms and facts."""
 
-    __slots__ = ("bounds", "facts")
+    __slots__ = ("_least_of", "bounds", "facts")
 
-    def __init__(self, bounds: Callable[[Expr], Bounds], facts: tuple[Fact, ...] = ()):
-        self.bounds, self.facts = bounds, facts
+    def __init__(self, bounds: Callable[[Expr], Bounds]):
+        self.bounds = bounds
+        self.facts: tuple[Fact, ...] = ()
+        self._least_of: dict[frozenset[tuple[Expr, int]], int | None] = {}
+
+    def tell(self, *facts: Fact) -> None:
+        """From now on these sums are known not to be negative."""
+        self.facts += facts
+        self._least_of = {}
+
+    def state(self) -> tuple[Any, Any]:
+        """What is known, for `restore`."""
+        return self.facts, self._least_of
+
+    def restore(self, state: tuple[Any, Any]) -> None:
+        """Back to what was known when `state` was taken."""
+        self.facts, self._least_of = state
+
+    def forget_bounds(self) -> None:
+        """The bounds of atoms have changed."""
+        self._least_of = {}
 
     def never_negative(self, terms: Terms, constant: int) -> bool:
         """Whether a sum is certainly >= 0."""
         low = sum_bounds(terms, constant, self.bounds)[0]
         if low is not None and low >= 0:
             return True
-        if not self.facts and not any(atom.__class__ in _STEPS for atom in terms):
-            return False
-        low = self._least(terms, constant, _Goal(0, _STEPS_IN_A_CHAIN, self.facts))
+        low = self.least(terms, constant)
         return low is not None and low >= 0
 
     def least(self, terms: Terms, constant: int) -> int | None:
         """The best constant found that the sum is not below; None where there is none."""
-        return self._least(terms, constant, _Goal(None, _STEPS_IN_A_CHAIN, self.facts))
+        if not self.facts:
+            for atom in terms:
+                if atom.__class__ in _STEPS:
+                    break
+            else:
+                return sum_bounds(terms, constant, self.bounds)[0]
+        common = gcd(*terms.values())  # what differs in a factor or a constant is looked for once
+        if common > 1:
+            terms = {atom: factor // common for atom, factor in terms.items()}
+        key = frozenset(terms.items())
+        if key in self._least_of:
+            low = self._least_of[key]
+        else:
+            low = self._least_of[key] = self._least(terms, 0, _Search(_STEPS_IN_A_CHAIN, self.facts))
+        return None if low is None else low * common + constant
 
-    def _least(self, terms: Terms, constant: int, goal: _Goal) -> int | None:
+    def _least(self, terms: Terms, constant: int, search: _Search) -> int | None:
         best = sum_bounds(terms, constant, self.bounds)[0]
-        if not terms or goal.steps == 0 or goal.reached(best):
+        steps, facts, settled = search
+        if steps == 0:
             return best
-        next_goal = goal._replace(steps=goal.steps - 1)
-        for atom in terms:
+        for atom, factor in terms.items():
+            if atom in settled:
+                continue
             step = _STEPS.get(atom.__class__)
-            if step is not None:
-                best = _larger(best, step(self, atom, terms, constant, next_goal))
-                if goal.reached(best):
-                    return best
-        for number, (fact_terms, fact_constant) in enumerate(goal.facts):
-            unused = (*goal.facts[:number], *goal.facts[number + 1 :])
-            for atom, factor in terms.items():
-                of_fact = fact_terms.get(atom)
-                if of_fact is None or (of_fact > 0) != (factor > 0):
-                    continue
+            useful = [n for n, fact in enumerate(facts) if fact[0].get(atom, 0) * factor > 0] if facts else ()
+            found = None if step is None else step(self, atom, terms, constant, _Search(steps - 1, facts, settled))
+            if found is None and not useful:
+                continue
+            # the order in which atoms are got rid of makes no difference: this one now, or its own bounds have to do
+            best = _larger(best, found)
+            for number in useful:
+                fact_terms, fact_constant = facts[number]
+                of_fact = fact_terms[atom]
                 common = gcd(factor, of_fact)
                 scale, times = abs(of_fact) // common, abs(factor) // common
-                left = {a: f * scale for a, f in terms.items()}
+                left = {a: f * scale for a, f in terms.items()} if scale > 1 else dict(terms)
                 for a, f in fact_terms.items():
                     add_term(left, a, -f * times)
-                found = self._scaled(left, constant * scale - fact_constant * times, scale, next_goal._replace(facts=unused))
+                unused = facts[:number] + facts[number + 1 :]
+                found = self._scaled(left, constant * scale - fact_constant * times, scale, _Search(steps - 1, unused, settled))
                 best = _larger(best, found)
-                if goal.reached(best):
-                    return best
+            if self.bounds(atom)[factor < 0] is not None:
+                best = _larger(best, self._least(terms, constant, _Search(steps, facts, settled | {atom})))
+            return best
         return best
 
-    def _scaled(self, terms: Terms, constant: int, scale: int, goal: _Goal) -> int | None:
+    def _scaled(self, terms: Terms, constant: int, scale: int, search: _Search) -> int | None:
         """`_least` of a sum of which `scale` times that many is given."""
-        if goal.enough is not None:
-            goal = goal._replace(enough=(goal.enough - 1) * scale + 1)
-        found = self._least(terms, constant, goal)
+        found = self._least(terms, constant, search)
         return None if found is None else -(-found // scale)
 
-    def _extremum(self, atom: Any, terms: Terms, constant: int, goal: _Goal) -> int | None:
+    def _extremum(self, atom: Any, terms: Terms, constant: int, search: _Search) -> int | None:
         """A minimum taken away takes away no more than either operand; one added adds no less than the worse of them."""
-        found = self._arms(atom, terms, constant, goal)
+        found = self._arms(atom, terms, constant, search)
         if (atom.__class__ is Min) == (terms[atom] < 0):
             return _larger(*found)
         return _smaller(*found)
 
-    def _choice(self, atom: Any, terms: Terms, constant: int, goal: _Goal) -> int | None:
+    def _choice(self, atom: Any, terms: Terms, constant: int, search: _Search) -> int | None:
         """A choice is one of its arms."""
-        return _smaller(*self._arms(atom, terms, constant, goal))
+        return _smaller(*self._arms(atom, terms, constant, search))
 
-    def _arms(self, atom: Any, terms: Terms, constant: int, goal: _Goal) -> list[int | None]:
+    def _arms(self, atom: Any, terms: Terms, constant: int, search: _Search) -> list[int | None]:
         """Bounds with either operand in the place of `atom`."""
         found = []
         for arm in atom.children[-2:]:
             rest = dict(terms)
             factor = rest.pop(atom)
-            found.append(self._least(rest, constant + collect(arm, factor, rest), goal))
+            found.append(self._least(rest, constant + collect(arm, factor, rest), search))
         return found
 
-    def _quotient(self, atom: Any, terms: Terms, constant: int, goal: _Goal) -> int | None:
+    def _quotient(self, atom: Any, terms: Terms, constant: int, search: _Search) -> int | None:
         """x - (c - 1) <= c * (x // c) <= x; and of two quotients by one divisor, how far apart their numerators are."""
         best: int | None = None
         factor = terms[atom]
         for other, other_factor in terms.items():
-            if other.__class__ is FloorDiv and other_factor == -factor and other.b is atom.b and factor > 0:
-                apart = self._apart(other, atom, goal)
+            if other.__class__ is FloorDiv and other_factor == -factor and other.b is atom.b:
+                apart = self._apart(other, atom, search) if factor > 0 else self._apart(atom, other, search)
                 if apart is not None:
                     rest = {a: f for a, f in terms.items() if a is not atom and a is not other}
-                    best = self._least(rest, constant - factor * apart, goal)
-                    if goal.reached(best):
-                        return best
+                    best = self._least(rest, constant - abs(factor) * apart, search)
         if atom.b.__class__ is not Const or atom.b.value <= 0:
             return best
         divisor = atom.b.value
         rest = {a: f * divisor for a, f in terms.items() if a is not atom}
         constant = constant * divisor + collect(atom.a, factor, rest)
-        return _larger(best, self._scaled(rest, constant - (factor * (divisor - 1) if factor > 0 else 0), divisor, goal))
+        return _larger(best, self._scaled(rest, constant - (factor * (divisor - 1) if factor > 0 else 0), divisor, search))
 
-    def _apart(self, high: Any, low: Any, goal: _Goal) -> int | None:
+    def _apart(self, high: Any, low: Any, search: _Search) -> int | None:
         """The most by which x // c (`high`) can exceed y // c (`low`)."""
         smallest = self.bounds(high.b)[0]
         if smallest is None or smallest < 0:
             return None
         terms, constant = difference(low.a, high.a)
-        least = self._least(terms, constant, goal._replace(enough=None, steps=min(goal.steps, 2)))
+        least = self._least(terms, constant, search._replace(steps=min(search.steps, 2)))
         if least is None:
             return None
         most = -least
@@ -144,27 +171,27 @@ class Proofs:
         return (divisor - step + r % step + most) // divisor  # the largest remainder y can leave, and the distance
 
 
-    def _product(self, atom: Any, terms: Terms, constant: int, goal: _Goal) -> int | None:
+    def _product(self, atom: Any, terms: Terms, constant: int, search: _Search) -> int | None:
         """Of x * y with y >= 0: as much as y times a bound of x, constant or from a fact. A factor that is a sum is multiplied out."""
         best: int | None = None
         all_factors = factors(atom)
         for position, x in enumerate(all_factors):
             y = product(*all_factors[:position], *all_factors[position + 1 :])[0]
             if x.__class__ is Add or x.__class__ is Sub:
-                return self._least(*_taken_out(terms, constant, atom, affine(x), y), goal)
+                return self._least(*_taken_out(terms, constant, atom, affine(x), y), search)
             low = self.bounds(y)[0]
             if low is None or low < 0:
                 continue
             limit = self.bounds(x)[terms[atom] < 0]
             if limit is not None:
-                best = _larger(best, self._least(*_taken_out(terms, constant, atom, ({}, limit), y), goal))
-            for number, (fact_terms, fact_constant) in enumerate(goal.facts):
+                best = _larger(best, self._least(*_taken_out(terms, constant, atom, ({}, limit), y), search))
+            for number, (fact_terms, fact_constant) in enumerate(search.facts):
                 of_fact = fact_terms.get(x)
-                if of_fact in (1, -1) and (of_fact > 0) == (terms[atom] > 0) and not goal.reached(best):
+                if of_fact in (1, -1) and (of_fact > 0) == (terms[atom] > 0):
                     rest = {a: -f * of_fact for a, f in fact_terms.items() if a is not x}  # x >= or <= this
-                    unused = (*goal.facts[:number], *goal.facts[number + 1 :])
+                    unused = (*search.facts[:number], *search.facts[number + 1 :])
                     left = _taken_out(terms, constant, atom, (rest, -fact_constant * of_fact), y)
-                    best = _larger(best, self._least(*left, goal._replace(facts=unused)))
+                    best = _larger(best, self._least(*left, search._replace(facts=unused)))
         return best
 
 

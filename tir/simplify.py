@@ -90,7 +90,7 @@ class Analyzer:
                 self._narrow(var, *((None, bound - 1) if above else (bound, None)))
             if end.__class__ is not Const and end.exact:
                 terms, constant = difference(end, var) if above else difference(var, end)
-                self._proofs.facts = (*self._proofs.facts, (terms, constant - above))
+                self._proofs.tell((terms, constant - above))
         self._forget()
 
     def bind_value(self, var: Var, value: Expr) -> None:
@@ -98,7 +98,7 @@ class Analyzer:
         if var.exact and value.exact:
             self._narrow(var, *self.bounds(value))
             terms, constant = difference(var, value)
-            self._proofs.facts = (*self._proofs.facts, (terms, constant), (_negated(terms), -constant))
+            self._proofs.tell((terms, constant), (_negated(terms), -constant))
             self._forget()
 
     def define(self, var: Var, value: Expr | None, met_before: bool = True) -> None:
@@ -125,16 +125,19 @@ class Analyzer:
     @contextmanager
     def scope(self) -> Iterator[None]:
         """What is told inside the `with` block is forgotten at its end (`define` excepted)."""
-        saved = self._memo, self._bounds_memo, self._ranges, self._truths, self._proofs.facts
+        saved = self._memo, self._bounds_memo, self._ranges, self._truths
+        proved = self._proofs.state()
         self._memo, self._bounds_memo, self._ranges, self._truths = {}, {}, dict(self._ranges), dict(self._truths)
         try:
             yield
         finally:
-            self._memo, self._bounds_memo, self._ranges, self._truths, self._proofs.facts = saved
+            self._memo, self._bounds_memo, self._ranges, self._truths = saved
+            self._proofs.restore(proved)
 
     def _forget(self) -> None:
         self._memo.clear()
         self._bounds_memo.clear()
+        self._proofs.forget_bounds()
 
     def _narrow(self, atom: Expr, low: int | None, high: int | None) -> None:
         known_low, known_high = self._ranges.get(atom, UNKNOWN)
@@ -143,6 +146,7 @@ class Analyzer:
         if high is None or (known_high is not None and known_high < high):
             high = known_high
         self._ranges[atom] = low, high
+        self._proofs.forget_bounds()
 
     def _learn(self, condition: Any) -> None:
         cls = condition.__class__
@@ -170,7 +174,7 @@ class Analyzer:
             else:
                 self._narrow(atom, None, constant // -factor)
         elif terms:
-            self._proofs.facts = (*self._proofs.facts, (terms, constant))
+            self._proofs.tell((terms, constant))
 
     # ---------------------------------------------------------------------------------------------------- bounds and proofs
 
