@@ -74,6 +74,7 @@ class Analyzer:
         self._ranges: dict[Expr, Bounds] = {}  # of variables and other atoms, as told
         self._values: dict[Expr, Expr] = {}  # of variables
         self._truths: dict[Expr, bool] = {}
+        self._ranks: dict[Expr, int] = {}  # of variables as told, of other atoms as found
         self._proofs = Proofs(self.bounds)
         self._chain = 0
 
@@ -93,13 +94,14 @@ class Analyzer:
                 self._proofs.tell((terms, constant - above))
         self._forget()
 
-    def bind_value(self, var: Var, value: Expr) -> None:
-        """From now on `var` is known to be `value`, but keeps its place (see `define`)."""
+    def bind_value(self, var: Var, value: Expr, met_before: bool = True) -> None:
+        """From now on `var` is known to be `value`, but keeps its place (see `define`, also for `met_before`)."""
         if var.exact and value.exact:
             self._narrow(var, *self.bounds(value))
             terms, constant = difference(var, value)
             self._proofs.tell((terms, constant), (_negated(terms), -constant))
-            self._forget()
+            if met_before:
+                self._forget()
 
     def define(self, var: Var, value: Expr | None, met_before: bool = True) -> None:
         """From now on `value` takes the place of `var` in everything simplified; None: no longer.
@@ -113,6 +115,11 @@ class Analyzer:
         if met_before:
             self._lasting_memo.clear()
             self._forget()
+
+    def rank(self, var: Var, rank: int) -> None:
+        """In sums, terms of a lower rank come first: with the depth of its loop as the rank of a variable, what an inner loop does not change
+        is a part of its own. Terms of equal rank stay in the order of their first occurrence."""
+        self._ranks[var] = rank
 
     @contextmanager
     def constraint(self, condition: Expr) -> Iterator[None]:
@@ -246,6 +253,7 @@ class Analyzer:
                 memo = self._lasting_memo
                 found = memo.get(e)
                 if found is not None:
+                    self._memo[e] = found
                     return found
             found = _HANDLERS[e.__class__](self, e)
             memo[e] = memo[found] = found
@@ -331,7 +339,32 @@ class Analyzer:
         constant = self._collect(e, 1, terms)
         if len(terms) > 1:
             constant += join_digits(terms)
+            if self._ranks:
+                terms = self._by_rank(terms)
         return build(terms, constant, e.dtype)
+
+    def _by_rank(self, terms: Terms) -> Terms:
+        """The terms in the order `rank` asks for."""
+        last = 0
+        ranks = self._ranks
+        for atom in terms:
+            rank = ranks.get(atom)
+            if rank is None:
+                rank = self._rank_of(atom)
+            if rank < last:
+                return dict(sorted(terms.items(), key=lambda term: ranks[term[0]]))
+            last = rank
+        return terms
+
+    def _rank_of(self, e: Expr) -> int:
+        """The highest rank of a variable in `e`; 0 of what was given none."""
+        found = self._ranks.get(e)
+        if found is None:
+            found = 0
+            for child in e.children:
+                found = max(found, self._rank_of(child))
+            self._ranks[e] = found
+        return found
 
     def _collect(self, e: Any, scale: int, terms: Terms) -> int:
         """`affine.collect` with every atom simplified."""

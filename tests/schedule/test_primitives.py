@@ -424,8 +424,8 @@ produce C.rf:
         for i in range(4):
             C.rf[k.inner, i] = 0.0
             for k.outer in range(3):
-                if k.outer * 8 + k.inner < 19:
-                    C.rf[k.inner, i] = C.rf[k.inner, i] + A[i, k.outer * 8 + k.inner]
+                if k.inner + k.outer * 8 < 19:
+                    C.rf[k.inner, i] = C.rf[k.inner, i] + A[i, k.inner + k.outer * 8]
 produce C:
     for i_1 in range(4):
         C[i_1] = 0.0

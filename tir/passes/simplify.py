@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from ..target import Target
 
 
+_INNERMOST = 1 << 20  # a rank beyond that of any loop
+
+
 @dataclass(frozen=True)
 class Simplify(Pass):
     """Before -> after, for example:
@@ -56,6 +59,7 @@ class _Simplifier:
         self.analyzer = Analyzer()
         self.simplify = self.analyzer.simplify
         self._defined: dict[Var, Expr | None] = {}  # of each variable met, what took its place
+        self._ranked: set[Var] = set()
 
     def statement(self, s: Stmt) -> Stmt | None:
         """The statement in place of `s`."""
@@ -105,6 +109,7 @@ class _Simplifier:
             self._define(s.var, const(0, s.var.dtype))
             return self.statement(s.body)
         self._define(s.var, None)
+        self._rank(s.var, s.kind in ("unrolled", "vectorized"))
         if extent.__class__ is Const and s.var.bounds == (0, extent.value - 1):  # type: ignore[attr-defined]
             body = self.statement(s.body)
         else:
@@ -116,6 +121,12 @@ class _Simplifier:
         if extent is s.extent and body is s.body:
             return s
         return For(s.var, extent, s.kind, body, s.thread, s.pragmas)
+
+    def _rank(self, var: Var, innermost: bool = False) -> None:
+        """Sums begin with what changes least often; the variables of loops that will be written out become constants, which stand last."""
+        if var not in self._ranked:
+            self._ranked.add(var)
+            self.analyzer.rank(var, len(self._ranked) + (_INNERMOST if innermost else 0))
 
     def _define(self, var: Var, value: Expr | None) -> None:
         """In the statement that comes next, `var` is `value`; None: a variable. The copies of a body that passes make share variables."""
@@ -152,9 +163,15 @@ class _Simplifier:
         if value.__class__ is Const or value.__class__ is Var:
             self._define(s.var, value)
             return self.statement(s.body)
-        self._define(s.var, None)
-        with self.analyzer.scope():
-            self.analyzer.bind_value(s.var, value)
+        if s.var in self._defined:
+            self._define(s.var, None)
+            with self.analyzer.scope():
+                self.analyzer.bind_value(s.var, value)
+                body = self.statement(s.body)
+        else:  # the usual case: an equation that holds wherever the variable is
+            self._define(s.var, None)
+            self.analyzer.bind_value(s.var, value, met_before=False)
+            self._rank(s.var)
             body = self.statement(s.body)
         if body is None:
             return None
