@@ -352,7 +352,7 @@ class Analyzer:
             if rank is None:
                 rank = self._rank_of(atom)
             if rank < last:
-                return dict(sorted(terms.items(), key=lambda term: ranks[term[0]]))
+                return dict(sorted(terms.items(), key=lambda term: self._rank_of(term[0])))
             last = rank
         return terms
 

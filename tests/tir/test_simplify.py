@@ -213,6 +213,20 @@ def test_define_and_forget():
     assert str(ana.simplify(x * 4 + j)) == "x * 4 + j"
 
 
+def test_terms_stand_in_the_order_of_ranks():
+    outer, inner, unrolled = Var("outer"), Var("inner"), Var("unrolled")
+    ana = Analyzer()
+    for rank, var in enumerate((outer, inner, unrolled)):
+        ana.rank(var, rank)
+    e = unrolled * 4 + inner % 3 + outer * 16 + 1 + n * outer
+    assert str(ana.simplify(e)) == "outer * 16 + n * outer + inner % 3 + unrolled * 4 + 1"
+    assert str(ana.simplify(unrolled + inner < outer * 3)) == "inner + unrolled < outer * 3"
+    again = Analyzer()
+    for rank, var in enumerate((outer, inner, unrolled)):
+        again.rank(var, rank)
+    assert again.simplify(ana.simplify(e)) is ana.simplify(e)
+
+
 def test_a_bound_value_is_known_but_not_put_in_its_place():
     x, t = Var("x", bounds=(0, 10)), Var("t")
     ana = Analyzer()

@@ -74,6 +74,10 @@ CASES = {
         loop("i", 3, lambda i: For(Var("j", bounds=(0, 7)), tir.min(i + 8, 8), "serial", put(i))),
         "for i in range(3):\n    for j in range(8):\n        B[i] = A[i]",
     ),
+    "what an inner loop does not change stands together": (
+        loop("k", 2, lambda k: loop("j", 4, lambda j: loop("u", 4, lambda u: put(u + j * 4 + k * 16), "unrolled"))),
+        "for k in range(2):\n    for j in range(4):\n        for u in unrolled(4):\n            B[k * 16 + j * 4 + u] = A[k * 16 + j * 4 + u]",
+    ),
     "a predicate": (
         loop("i", 4, lambda i: seq(store(B, [i], load(A, [i]), i < 4), store(B, [i], load(A, [i]), i > 3))),
         "for i in range(4):\n    B[i] = A[i]",
