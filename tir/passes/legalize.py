@@ -4,7 +4,8 @@
     float16 a + b                       ->  float16(float32(a) + float32(b)): small floats are storage, arithmetic is in float32, rounded each time
     if_then_else(mask, A[ramp], 0)      ->  select(mask, A[ramp if mask], 0): lanes are chosen, loads are guarded
     A[i if p] with a scalar p           ->  if_then_else(p, A[i], 0); such a store becomes an If
-    int8(x) of a float x                ->  int8(int32(x)); uint32(x) -> uint32(int64(x)): conversions that the machine has
+    int8(x) of a float x                ->  int8(int32(x)); uint32(x) -> uint32(int64(x)): conversions that the machine has; of vectors also
+                                            int8(x) of an int32 x -> int8(int16(x))
     max(a, b), a < b of bools           ->  a or b, not a and b
 
 It knows C, not how C is written: that is targets/c*.py.
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..bounds import constant_bounds
-from ..dtype import FLOAT32, INT32, INT64, DType
+from ..dtype import FLOAT32, INT32, INT64, DType, dtype
 from ..expr import (
     Binary,
     Broadcast,
@@ -143,9 +144,11 @@ class _Legalizer(Rewriter):
         if is_small_float(target) and source not in ("float32", "float64"):
             return cast(cast(value, FLOAT32), to)
         if source.is_float and target.is_integer and target not in ("int32", "int64"):
-            return cast(cast(value, INT32 if target.bits < 32 else INT64), to)
-        if lanes > 1 and source.is_integer and source.bits < 32 and target.is_float and target.bits >= 32:
+            return _Legalizer._converted(cast(value, INT32 if target.bits < 32 else INT64), to)
+        if lanes > 1 and source.is_integer and source.bits < 32 and target.bits > 32 - target.is_float and not target.is_bool:
             return cast(cast(value, INT32), to)
+        if lanes > 1 and source.is_integer and target.is_integer and source.bits > 2 * target.bits:  # one halving is one instruction
+            return _Legalizer._converted(cast(value, dtype(f"int{source.bits // 2}")), to)
         return cast(value, to)
 
     # -------------------------------------------------------------------------------------------------------- choices and guards

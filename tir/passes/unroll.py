@@ -18,8 +18,10 @@ class Unroll(Pass):
     """`for i in unrolled(2): T[i * 8] = 0` with `T` on the stack -> `T[0] = 0; T[8] = 0`.
 
     Only loops of constant extent whose variable is in an index of a buffer on the stack: a C compiler keeps such a buffer in registers when
-    it is indexed by constants only. Other unrolled loops stay, for the C compiler to unroll, and so do those that would give more than
-    `max_stores` stores. Inside a loop with the pragma `auto_unroll_max_step`, serial loops of up to that many steps count as unrolled.
+    it is indexed by constants only. A serial loop of up to `max_copies` iterations counts as unrolled if an unrolled loop indexes the same
+    buffer, lest that one loop (often the one that copies a tile out) keep the tile in memory; so does one of up to that many steps inside a
+    loop with the pragma `auto_unroll_max_step`. Other unrolled loops stay, for the C compiler to unroll, and so do those that would give more
+    than `max_stores` stores.
     """
 
     name: ClassVar[str] = "unroll"
@@ -27,16 +29,19 @@ class Unroll(Pass):
     gives: ClassVar[tuple[str, ...]] = (UNROLLED,)
 
     max_stores: int = 512
+    max_copies: int = 16
 
     def run(self, func: Func, target: Target) -> Func:
         on_stack = {n.buffer for n in _statements(func.body) if isinstance(n, Allocate) and n.place is not None and n.place.kind == "stack"}
-        return func.with_body(_Unroller(on_stack, self.max_stores).rewrite_statement(func.body))
+        return func.with_body(_Unroller(func.body, on_stack, self.max_stores, self.max_copies).rewrite_statement(func.body))
 
 
 class _Unroller(Rewriter):
-    def __init__(self, on_stack: set[Buffer], max_stores: int):
+    def __init__(self, body: Stmt, on_stack: set[Buffer], max_stores: int, max_copies: int):
         super().__init__()
-        self.on_stack, self.max_stores = on_stack, max_stores
+        self.on_stack, self.max_stores, self.max_copies = on_stack, max_stores, max_copies
+        unrolled = [s for s in _statements(body) if isinstance(s, For) and s.kind == "unrolled" and s.constant_extent is not None]
+        self.tiles = {buffer for s in unrolled for buffer in self._indexed(s.var, s.body)}
         self.max_steps = 0  # of loops that a pragma around them asks to unroll
 
     def rewrite_Expr(self, node: Expr) -> Expr:
@@ -48,19 +53,25 @@ class _Unroller(Rewriter):
         if asked is not None:
             node = For(node.var, node.extent, node.kind, node.body, node.thread, tuple(p for p in node.pragmas if p[0] != _AUTO))
             self.max_steps = int(asked)
-        elif node.kind == "serial" and node.constant_extent is not None and _steps(node) <= outer:
+        elif node.kind == "serial" and node.constant_extent is not None and (_steps(node) <= outer or self._copies_a_tile(node, node.constant_extent)):
             node = For(node.var, node.extent, "unrolled", node.body, node.thread, node.pragmas)
         loop = node.with_body(self.rewrite_statement(node.body))
         self.max_steps = outer
         count = loop.constant_extent
-        if loop.kind != "unrolled" or count is None or not self._indexes_a_tile(loop.var, loop.body):
+        if loop.kind != "unrolled" or count is None or not self._indexed(loop.var, loop.body):
             return loop
         if count * sum(isinstance(s, Store) for s in _statements(loop.body)) > self.max_stores:
             return loop
         return seq(*[substitute_statement(loop.body, {loop.var: const(k, loop.var)}) for k in range(count)])
 
-    def _indexes_a_tile(self, var: Var, body: Stmt) -> bool:
-        return any(isinstance(n, (Load, Store)) and n.buffer in self.on_stack and any(var in variables_of(i) for i in n.indices) for n in walk(body))
+    def _copies_a_tile(self, loop: For, extent: int) -> bool:
+        return extent <= self.max_copies and not self.tiles.isdisjoint(self._indexed(loop.var, loop.body))
+
+    def _indexed(self, var: Var, body: Stmt) -> set[Buffer]:
+        """The buffers on the stack that are indexed by `var`."""
+        return {
+            n.buffer for n in walk(body) if isinstance(n, (Load, Store)) and n.buffer in self.on_stack and any(var in variables_of(i) for i in n.indices)
+        }
 
 
 _AUTO = "auto_unroll_max_step"
