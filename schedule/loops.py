@@ -11,7 +11,7 @@ from typing import Any
 from ..te.axis import IterVar, Range
 from ..te.tensor import Tensor
 from ..tir.errors import ScheduleError
-from .relation import Fuse, Split, ceil_div, product
+from .relation import Fuse, Split, at_least_one, ceil_div, product
 from .stage import StageState, position_of
 from .trace import primitive
 
@@ -72,7 +72,7 @@ class LoopPrimitives(StageState):
     def _split_leaf(self, position: int, factor: int | None, nparts: int | None) -> tuple[IterVar, IterVar]:
         axis = self.leaf_iter_vars[position]
         extent = self.nominal_extent(axis)
-        inner_extent = factor if factor is not None else max(1, e) if isinstance(e := ceil_div(extent, nparts or 1), int) else e
+        inner_extent = factor if factor is not None else at_least_one(ceil_div(extent, nparts or 1))
         outer_extent = ceil_div(extent, inner_extent)
         outer = IterVar(Range(0, outer_extent), f"{axis.name}.outer", axis.kind)
         inner = IterVar(Range(0, inner_extent), f"{axis.name}.inner", axis.kind)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..te.axis import IterVar
-from ..tir.expr import Const, Expr, add, as_expr, const, floordiv, floormod, lt, minimum, mul
+from ..tir.expr import Const, Expr, add, as_expr, const, floordiv, floormod, lt, maximum, minimum, mul
 
 Extent = int | Expr
 
@@ -35,6 +35,11 @@ def ceil_div(a: Extent, b: Extent) -> Extent:
 def smaller(a: Extent, b: Extent) -> Extent:
     """min(a, b)"""
     return min(a, b) if isinstance(a, int) and isinstance(b, int) else plain(minimum(as_expr(a), as_expr(b)))
+
+
+def at_least_one(a: Extent) -> Extent:
+    """max(a, 1)"""
+    return max(a, 1) if isinstance(a, int) else plain(maximum(a, as_expr(1)))
 
 
 @dataclass(frozen=True)
@@ -64,9 +69,7 @@ class Split:
             inner: Extent = extent if isinstance(extent, int) and 0 < extent < self.factor else self.factor
         else:
             assert self.nparts is not None
-            inner = ceil_div(extent, self.nparts)
-            if inner == 0:
-                inner = 1
+            inner = at_least_one(ceil_div(extent, self.nparts))  # positions divide by it
         return ceil_div(extent, inner), inner
 
     def positions(self, children: tuple[Expr, ...], extents: dict[IterVar, Extent]) -> tuple[Expr, ...]:
