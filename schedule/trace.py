@@ -286,6 +286,8 @@ def trace_as_python(schedule: Any) -> str:
                     results.append(names.of(("stage", stage), stage))
         if len(set(results)) < len(results):  # several outputs of one stage: each is reached through the first
             results = [results[0], *["_"] * (len(results) - 1)]
+        if step.primitive == "cache_write" and len(results) == 1 and any(isinstance(a, list) for a in (*step.arguments, *dict(step.options).values())):
+            results = [f"({results[0]},)"]  # a list in, a list out
         lines.append(f"{', '.join(results)}{' = ' if results else ''}{subject}.{step.primitive}({arguments})")
     return "\n".join(lines) + "\n"
 
