@@ -104,7 +104,7 @@ class _Narrower(Rewriter):
 
     def index(self, e: Expr) -> Expr:
         """`e` where only its value matters, not its dtype."""
-        if not e.exact:
+        if not (e.exact and e.dtype.is_integer):
             return self.rewrite(e)
         return self.at_width(e, INT32 if self.fits(e) else INT64)
 

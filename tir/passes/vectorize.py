@@ -325,6 +325,8 @@ class _Lanes(Rewriter):
         return Bind(var, value, self.rewrite_statement(node.body))
 
     def rewrite_Prefetch(self, node: Prefetch) -> Stmt:
+        if node.buffer in self.buffers:
+            return Seq(())  # it was written just now
         return Prefetch(node.buffer, tuple(substitute(i, {self.analysis.lane: self.first}) for i in node.indices))
 
     def rewrite_If(self, node: If) -> Stmt:
