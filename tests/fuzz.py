@@ -15,11 +15,13 @@ import collections
 import json
 import os
 import random
+import re
 import selectors
 import subprocess
 import sys
 import tempfile
 import traceback
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,14 +36,17 @@ from fuzzing.programs import Program, random_program  # noqa: E402
 from fuzzing.schedules import Scheduled, random_schedule  # noqa: E402
 
 import tilewright as tw  # noqa: E402
-from tilewright import compiler  # noqa: E402
+from tilewright import compiler, te  # noqa: E402
+from tilewright.schedule import lower_schedule  # noqa: E402
 from tilewright.targets.loader import Library  # noqa: E402
 from tilewright.targets.toolchain import compile_source, sanitizer_environment  # noqa: E402
+from tilewright.te.graph import operations  # noqa: E402
 from tilewright.tir.interp import interpret, iteration_count  # noqa: E402
 
 CHUNK = 24  # cases that are compiled together
 PATIENCE_S = 300  # without a sign of life from a worker
 POISON = 0xCD
+DEFINITION = re.compile(r"^static .*?\b(tw_\w+)\(", re.MULTILINE)
 
 
 @dataclass
@@ -86,14 +91,36 @@ def make_case(seed: int, number: int, target: tw.Target | None) -> Case:
     rng = random.Random(f"{seed}/{number}")
     program = random_program(rng)
     data = program.arrays(number)
-    case = Case(number, program, [data[t] for t in program.inputs], evaluate(program.outputs, data))
+    case = Case(number, program, [data[t] for t in program.inputs], evaluate(program.outputs, data, program.sizes))
     try:
         case.scheduled = random_schedule(rng, case.args, program.outputs)
+        if number % 4 == 0:
+            case.error = check_replay(seed, case)
         if target is not None:
             case.generated = compiler.generate(case.scheduled.schedule, case.args, target, name=f"kernel_{number}")
     except Exception:
         case.error = traceback.format_exc()
     return case
+
+
+def check_replay(seed: int, case: Case) -> str:
+    """The trace and the script, each on the same computation declared again, must give the same program."""
+    assert case.scheduled is not None
+    want = str(case.scheduled.function)
+    for how in ("the trace from JSON", "as_python()", "copy()"):
+        again = random_program(random.Random(f"{seed}/{case.number}"))
+        if how == "as_python()":
+            names: dict[str, Any] = {"te": te} | {op.name: op.output(0) for op in operations(again.outputs)}
+            exec(case.scheduled.schedule.as_python(), names)
+            schedule = names["s"]
+        elif how == "copy()":
+            schedule, again = case.scheduled.schedule.copy(), case.program
+        else:
+            schedule = tw.replay_trace(te.create_schedule([t.op for t in again.outputs]), case.scheduled.schedule.trace.to_json())
+        got = str(lower_schedule(schedule, again.inputs + again.outputs, "kernel"))
+        if got != want:
+            return f"{how} gives another program:\n{got}\ninstead of\n{want}"
+    return ""
 
 
 def poisoned(like: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -108,6 +135,7 @@ def poisoned(like: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def worker(options: argparse.Namespace) -> None:
     """Runs cases; says on stdout, a JSON object a line, what it begins and how it ends."""
+    warnings.simplefilter("ignore", tw.ScheduleWarning)
     numbers = range(options.first, options.last)
     for start in range(0, len(numbers), CHUNK):
         if options.interpret:
@@ -146,11 +174,12 @@ def run_interpreted(case: Case) -> str:
     """The function as the schedule gives it, and as the passes leave it."""
     assert case.scheduled is not None
     function = case.scheduled.function
-    if iteration_count(function, {}) > 200_000:
+    sizes = {size.name: case.program.sizes[size] for size in function.sizes}
+    if iteration_count(function, sizes) > 200_000:
         return ""
     for stage, f in (("before the passes", function), ("after the passes", tw.lower(case.scheduled.schedule, case.args))):
         outputs = [poisoned(w) for w in case.want]
-        interpret(f, [*case.arrays, *outputs])
+        interpret(f, [*case.arrays, *outputs], sizes)
         wrong = case.compare(outputs)
         if wrong:
             return f"{stage}: {wrong}"
@@ -189,8 +218,14 @@ def run_chunk(options: argparse.Namespace, numbers: range) -> None:
 def compiled_together(generated: list[Any], target: tw.Target) -> list[Any]:
     """Modules of several generated functions from one unit: definitions that several sources have in common stand there once."""
     blocks: dict[str, None] = {}
+    defined: dict[str, str] = {}  # name -> the definition that has it
     for g in generated:
-        for block in g.source.split("\n\n"):
+        source = g.source
+        for block in source.split("\n\n"):
+            name = DEFINITION.search(block)
+            if name and defined.setdefault(name[1], block) != block:  # another of that name: it gets one of its own
+                source = re.sub(rf"\b{name[1]}\b", f"{name[1]}_of_{g.name}", source)
+        for block in source.split("\n\n"):
             blocks[block.strip()] = None
     source = "\n\n".join(blocks) + "\n"
     uses_openmp = any(g.uses_openmp for g in generated)

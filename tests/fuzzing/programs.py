@@ -17,7 +17,7 @@ import numpy as np
 
 from tilewright import te
 from tilewright.te import Tensor
-from tilewright.tir.expr import Expr, as_expr
+from tilewright.tir.expr import Expr, Var, as_expr
 
 FLOATS = ("float32", "float32", "float32", "float64")
 INTEGERS = ("int32", "int32", "int8", "uint8", "int16", "uint32", "int64")
@@ -63,11 +63,12 @@ class Axis:
 
 @dataclass
 class Program:
-    """A computation: `inputs` and `outputs` are the arguments of its kernel."""
+    """A computation: `inputs` and `outputs` are the arguments of its kernel; `sizes`: values for its size variables."""
 
     inputs: list[Tensor] = field(default_factory=list)
     outputs: list[Tensor] = field(default_factory=list)
     facts: dict[Tensor, Facts] = field(default_factory=dict)
+    sizes: dict[Var, int] = field(default_factory=dict)
 
     def arrays(self, seed: int) -> dict[Tensor, np.ndarray[Any, Any]]:
         """Data for the inputs."""
@@ -80,8 +81,76 @@ class Program:
 
 
 def random_program(rng: random.Random) -> Program:
-    """A computation of one to four stages over odd extents."""
-    return _Builder(rng).build()
+    """A computation of one to four stages over odd extents; now and then an operator of the library, or one of symbolic sizes."""
+    kind = rng.random()
+    return library_program(rng) if kind < 0.1 else symbolic_program(rng) if kind < 0.17 else _Builder(rng).build()
+
+
+def _integers(shape: tuple[int, ...], dtype: str, low: int, high: int) -> Callable[[np.random.Generator], np.ndarray[Any, Any]]:
+    return lambda rng: rng.integers(low, high, shape, dtype="uint64" if low >= 0 else "int64", endpoint=True).astype(dtype)
+
+
+def library_program(rng: random.Random) -> Program:
+    """An operator of the library with odd sizes."""
+
+    def some(*choices: int) -> int:
+        return rng.choice(choices)
+
+    lib = te.library
+    layout = rng.choice(("NCHW", "NHWC"))
+    window = {"stride": some(1, 1, 2, 3), "padding": (some(0, 1, 2), some(0, 1)), "dilation": some(1, 1, 2)}
+    op = rng.choice((
+        lambda: lib.matmul(some(1, 5, 13, 17), some(1, 7, 16, 33), some(1, 9, 20)),
+        lambda: lib.matmul(some(1, 5, 13), some(7, 16), some(9, 20), dtype="int8"),
+        lambda: lib.batch_matmul(some(1, 3), some(2, 9), some(7, 8), some(5, 16)),
+        lambda: lib.dense(some(3, 8), some(5, 16), some(7, 33)),
+        lambda: lib.gemv(some(7, 31), some(9, 33)),
+        lambda: lib.conv2d(some(1, 2), 4, some(7, 9), some(7, 10), some(2, 6), some(1, 3), some(2, 3), groups=some(1, 2), layout=layout, **window),
+        lambda: lib.depthwise_conv2d(1, some(3, 5), some(7, 12), some(8, 9), 3, some(1, 3), **window),
+        lambda: lib.pool2d(1, some(2, 3), some(9, 11), 9, rng.choice(("max", "avg")), 3, stride=some(1, 2), padding=some(0, 1)),
+        lambda: lib.softmax((some(1, 5), some(7, 33))),
+        lambda: lib.layer_norm((some(3, 5), some(9, 32)), affine=rng.random() < 0.5),
+        lambda: lib.batch_norm((2, 3, some(4, 5), 5)),
+        lambda: lib.gelu((some(7, 9), 13)),
+        lambda: lib.transpose((some(7, 16), some(8, 19))),
+        lambda: lib.sum((some(5, 9), some(16, 41))),
+        lambda: lib.argmax((some(5, 9), some(7, 33))),
+        lambda: lib.attention(1, 2, some(5, 9), some(7, 8), some(3, 8), causal=rng.random() < 0.5, kv_heads=some(1, 2)),
+    ))()  # fmt: skip
+    program = Program(op.args[:-1], [op.output])
+    for t in program.inputs:
+        least = 1 if op.name == "batch_norm" else -4  # a variance is positive
+        program.facts[t] = Facts(4, 0.0, True, _integers(t.shape, str(t.dtype), least, 4))  # type: ignore[arg-type]
+    rounds = op.name in ("softmax", "layer_norm", "batch_norm", "gelu", "attention") or op.output.op.tag == "pool2d_avg"
+    program.facts[op.output] = Facts(1e4, 2e-5 if rounds else 0.0, not rounds)
+    return program
+
+
+def symbolic_program(rng: random.Random) -> Program:
+    """A chain over size variables: a guarded neighbourhood, then perhaps a reduction over a symbolic range."""
+    n, m = te.size_var("n"), te.size_var("m")
+    program = Program(sizes={n: rng.choice((0, 1, 2, 5, 8, 13, 33)), m: rng.choice((1, 3, 7, 16, 20))})
+    dtype = rng.choice(("float32", "float64", "int32"))
+    A = te.placeholder((n, m), dtype, "A")
+    program.inputs = [A]
+    program.facts[A] = Facts(4, 0.0, True, _integers((program.sizes[n], program.sizes[m]), dtype, -4, 4))
+    shift, scale, border = rng.randint(-3, 3), rng.randint(-3, 3), rng.choice((0, 0, 1, 2))
+
+    def neighbour(i: Any, j: Any) -> Any:
+        here = te.if_then_else(te.all(i - border >= 0, i - border < n), A[i - border, j], 1)
+        return here * scale + te.if_then_else(te.all(i + shift >= 0, i + shift < n), A[i + shift, (j + 1) % m], 0)
+
+    B = te.compute((n + 2 * border, m), neighbour, name="B")
+    k = te.reduce_axis((0, rng.choice((m, m, B.shape[0]))), "k")
+    C = rng.choice((
+        lambda: te.compute((n, m), lambda i, j: B[i + border, m - 1 - j] + A[i, j], name="C"),
+        lambda: te.compute((n,), lambda i: te.sum(B[i, k % m], axis=k, where=k > rng.randrange(3)), name="C"),
+        lambda: te.compute((m, n), lambda j, i: te.max(B[i, j], A[i, j], j - i), name="C"),
+        lambda: B,
+    ))()  # fmt: skip
+    program.outputs = [C]
+    program.facts[C] = Facts(1e3, 0.0, True)
+    return program
 
 
 # name -> (limits the argument is clipped to, value made safe, bound of the result, largest slope)
@@ -157,11 +226,7 @@ class _Builder:
 
     def placeholder(self, shape: tuple[int, ...], dtype: str, low: int, high: int) -> Tensor:
         t = te.placeholder(shape, dtype, f"{'I' if dtype == 'int32' else 'A'}{len(self.program.facts)}")
-
-        def make(rng: np.random.Generator) -> np.ndarray[Any, Any]:
-            return rng.integers(low, high, shape, dtype="uint64" if low >= 0 else "int64", endpoint=True).astype(dtype)
-
-        self.program.facts[t] = Facts(max(abs(low), abs(high)), 0.0, True, make)
+        self.program.facts[t] = Facts(max(abs(low), abs(high)), 0.0, True, _integers(shape, dtype, low, high))
         self.tensors.append(t)
         return t
 

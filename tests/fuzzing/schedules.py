@@ -142,8 +142,8 @@ class _Scheduler:
         rng = self.rng
         if rng.random() < 0.3:
             self.tried(stage.set_scope, rng.choice(("local", "global")))
-        if not stage.op.axis:
-            return
+        if not stage.op.axis or not all(isinstance(stage.nominal_extent(a), int) for a in stage.op.axis):
+            return  # layouts and padded rows need constant extents
         if rng.random() < 0.15:
             factor = rng.choice((2, 4, 8, 16))
             self.tried(stage.storage_align, rng.choice(stage.op.axis), factor, rng.randrange(factor))
@@ -172,11 +172,11 @@ class _Scheduler:
         if not leaves:
             return
         if rng.random() < 0.6:
-            small = [a for a in leaves if a.kind == "spatial" and (n := stage.nominal_extent(a)) is not None and isinstance(n, int) and n <= 64]
+            small = [a for a in leaves if a.kind == "spatial" and isinstance(n := stage.nominal_extent(a), int) and n <= 64]
             if small:
                 self.tried(stage.vectorize, small[-1] if rng.random() < 0.7 else rng.choice(small))
         if rng.random() < 0.4:
-            small = [a for a in leaves if stage.nominal_extent(a) <= 16]
+            small = [a for a in leaves if isinstance(n := stage.nominal_extent(a), int) and n <= 16]
             if small:
                 self.tried(stage.unroll, rng.choice(small))
         if rng.random() < 0.3:

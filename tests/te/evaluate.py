@@ -66,10 +66,10 @@ def _compute(op: ComputeOp, values: Mapping[Any, Any], sizes: Mapping[tir.Var, i
     shape = tuple(int(at_sizes.value(tir.as_expr(a.dom.extent))) for a in op.axis)
     grid = {a.var: np.arange(n).reshape(-1, *[1] * (len(shape) - 1 - d)) for d, (a, n) in enumerate(zip(op.axis, shape, strict=True))}
     point = _Point(values, {**sizes, **grid})
-    if op.reducer is None:
-        results = [point.value(e) for e in op.body]
-    elif 0 in shape:
+    if 0 in shape:  # nothing is evaluated at all
         results = [np.zeros(shape, numpy_dtype(t.dtype)) for t in op.outputs]
+    elif op.reducer is None:
+        results = [point.value(e) for e in op.body]
     else:
         results = _reduce(op, point, at_sizes)
     return [np.broadcast_to(np.asarray(r).astype(numpy_dtype(t.dtype)), shape).copy() for r, t in zip(results, op.outputs, strict=True)]

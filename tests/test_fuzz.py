@@ -1,0 +1,94 @@
+"""A short run of the fuzzer, and proof that it can fail."""
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+TESTS = Path(__file__).resolve().parent
+FUZZ = TESTS / "fuzz.py"
+
+
+def run(*options):
+    return subprocess.run([sys.executable, str(FUZZ), *options], capture_output=True, text=True, check=False)
+
+
+def in_process(code):
+    """The exit status of a program that can import the fuzzer."""
+    return subprocess.run([sys.executable, "-c", f"import sys; sys.path.insert(0, {str(TESTS)!r})\n{code}"], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("seed", [11])
+def test_short_run(seed):
+    out = run("--cases", "40", "--seed", str(seed), "--jobs", "2")
+    assert out.returncode == 0, out.stdout + out.stderr
+    assert f"40 cases, seed {seed}: 0 failed" in out.stdout
+
+
+def test_interpreted_run():
+    out = run("--cases", "20", "--seed", "12", "--jobs", "2", "--interpret")
+    assert out.returncode == 0, out.stdout + out.stderr
+
+
+def test_a_wrong_kernel_is_reported_with_what_repeats_it():
+    """The generator is made to write + for -: the comparison, the report and the exit status."""
+    code = """
+import fuzz
+from tilewright.targets import c
+right = c.generate
+def wrong(*args):
+    import dataclasses
+    g = right(*args)
+    return dataclasses.replace(g, source=g.source.replace(" - ", " + "))
+fuzz.compiler.GENERATORS["c"] = wrong
+import argparse
+fuzz.worker(argparse.Namespace(first=0, last=24, seed=3, sanitize=False, interpret=False))
+"""
+    out = in_process(code)
+    assert out.returncode != 0 or "elements differ" in out.stdout, out.stdout + out.stderr
+
+
+@pytest.mark.parametrize("at_end", [True, False])
+def test_an_access_outside_an_array_ends_the_process(at_end):
+    code = f"""
+import ctypes, numpy as np
+from fuzzing.memory import guarded
+a = guarded(np.arange(10, dtype="int32"), {at_end}, writable=True)
+assert a.tolist() == list(range(10))
+inside = ctypes.string_at(a.ctypes.data, a.nbytes)
+print("inside", flush=True)
+ctypes.string_at(a.ctypes.data + (a.nbytes if {at_end} else -1), 1)
+"""
+    out = in_process(code)
+    assert "inside" in out.stdout and out.returncode == -11, (out.returncode, out.stderr)
+
+
+def test_a_write_to_an_input_ends_the_process():
+    code = """
+import ctypes, numpy as np
+from fuzzing.memory import guarded
+a = guarded(np.arange(10, dtype="int32"), True, writable=False)
+ctypes.memset(a.ctypes.data, 1, 1)
+"""
+    assert in_process(code).returncode == -11
+
+
+def test_programs_are_what_their_facts_say():
+    """Values stay in their bounds, and exact computations come out the same in float64."""
+    sys.path.insert(0, str(TESTS))
+    try:
+        from evaluate import evaluate
+        from fuzzing.programs import random_program
+    finally:
+        sys.path.remove(str(TESTS))
+    for number in range(60):
+        program = random_program(random.Random(f"facts/{number}"))
+        for tensor, value in zip(program.outputs, evaluate(program.outputs, program.arrays(number), program.sizes), strict=True):
+            facts = program.facts[tensor]
+            if value.size:
+                assert np.nanmax(np.abs(value.astype("float64"))) <= facts.bound + facts.error, (number, tensor)
+            if facts.integral and facts.error == 0 and value.dtype.kind == "f":
+                assert (value == np.rint(value)).all(), (number, tensor)
