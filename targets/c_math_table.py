@@ -13,7 +13,9 @@ becomes a float, or a float rounds to an integer, by adding 1.5 * 2^23 (float64:
 
 Coefficients are minimax fits of our own (Remez exchange in 60 digits; each coefficient is rounded, then the rest are fitted again);
 benchmarks/minimax.py computes them. Errors are in units in the last place of the exact result (below the normal range: of the smallest
-denormal); benchmarks/math_functions.py measures them, for float32 over all 2^32 arguments.
+denormal); benchmarks/math_functions.py measures them. Over all 2^32 float32 arguments, with fused multiply-add: exp 0.914, exp2 0.879,
+log 0.940, log2 1.537, log1p 1.493, tanh 2.533, sigmoid 2.402, erf 1.102, sin 1.532, cos 1.537, rsqrt 1.491; float64 over a sample: exp 0.90,
+exp2 1.34, log 1.15, log2 1.45, log1p 1.52, tanh 2.47, sigmoid 2.28, erf 2.02, sin 1.48, cos 1.48, rsqrt 1.49.
 """
 
 from __future__ import annotations
