@@ -65,12 +65,8 @@ EXPECTED = {
     "if_then_else(not p, x, y) -> if_then_else(p, y, x) | True": "if_then_else(not p, x, y) -> if_then_else(p, y, x)",
     "if_then_else(p, True, False) -> p | True": "if_then_else(p, True, False) -> p",
     "if_then_else(p, False, True) -> not p | True": "if_then_else(p, False, True) -> not p",
-    "if_then_else(p, if_then_else(p, x, y), z) -> if_then_else(p, x, z) | True": (
-        "if_then_else(p, if_then_else(p, x, y), z) -> if_then_else(p, x, z)"
-    ),
-    "if_then_else(p, x, if_then_else(p, y, z)) -> if_then_else(p, x, z) | True": (
-        "if_then_else(p, x, if_then_else(p, y, z)) -> if_then_else(p, x, z)"
-    ),
+    "if_then_else(p, if_then_else(p, x, y), z) -> if_then_else(p, x, z) | True": ("if_then_else(p, if_then_else(p, x, y), z) -> if_then_else(p, x, z)"),
+    "if_then_else(p, x, if_then_else(p, y, z)) -> if_then_else(p, x, z) | True": ("if_then_else(p, x, if_then_else(p, y, z)) -> if_then_else(p, x, z)"),
     "if_then_else(p, if_then_else(q, x, y), y) -> if_then_else(p and q, x, y) | reads_nothing(q)": (
         "if_then_else(p, if_then_else(q, x, y), y) -> if_then_else(p and q, x, y)"
     ),

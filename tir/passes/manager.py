@@ -95,7 +95,7 @@ class Pipeline:
     def _refuse_unknown(facts: Iterable[str], where: str) -> None:
         for fact in sorted(set(facts) - FACTS.keys()):
             close = difflib.get_close_matches(fact, FACTS, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
+            hint = f"; did you mean {close[0]!r}?" if close else "."
             raise PipelineError(f"{where} names the unknown fact {fact!r}{hint} Known are {', '.join(FACTS)} (tir/verify.py)")
 
     def _missing(self, fact: str, broken_by: dict[str, str]) -> str:

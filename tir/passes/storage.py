@@ -78,7 +78,7 @@ def place_in_workspace(ranges: list[LiveRange]) -> tuple[dict[Allocate, int | Ex
     offsets: dict[Allocate, int | Expr] = {}
     total = 0
     placed: list[tuple[LiveRange, int, int]] = []
-    for each, size in sorted(((r, n) for r, n in fixed if isinstance(n, int)), key=lambda pair: -pair[1]):
+    for each, size in sorted(((r, n) for r, n in fixed if isinstance(n, int)), key=lambda pair: (-pair[1], pair[0].first)):
         begin = 0
         for begin_taken, end_taken in sorted((b, e) for other, b, e in placed if other.meets(each)):
             if begin + size <= begin_taken:
