@@ -98,6 +98,27 @@ class _Numbering:
         found.last = max(found.last, self.number)
 
 
+def shared_by_threads(func: Func) -> set[Buffer]:
+    """Buffers allocated outside a parallel loop that accesses them."""
+    found: set[Buffer] = set()
+
+    def visit(s: Stmt, outside: frozenset[Buffer], own: frozenset[Buffer]) -> None:
+        if isinstance(s, Allocate):
+            own = own | {s.buffer}
+        elif isinstance(s, For) and s.kind == "parallel":
+            outside, own = outside | own, frozenset()
+        elif isinstance(s, Store) and s.buffer in outside:
+            found.add(s.buffer)
+        for child in children(s):
+            if isinstance(child, Stmt):
+                visit(child, outside, own)
+            elif outside:
+                found.update(n.buffer for n in walk(child) if n.__class__ is Load and n.buffer in outside)
+
+    visit(func.body, frozenset(), frozenset())
+    return found
+
+
 def overlapping_places(func: Func) -> list[tuple[Buffer, Buffer]]:
     """Pairs of buffers that share bytes of a workspace although both are needed at some statement.
 

@@ -84,8 +84,10 @@ class _Maker:
         if self.chance(35):
             self.sizes.append(Var("n", "int32", (0, None)))
         for number in range(self.random.randint(1, 3)):
-            kind = "int32" if number == 1 and self.chance(60) else self.random.choice(self.types)  # the second may serve as an index table
-            self.inputs.append(Buffer(f"A{number}", self.shape(), kind))
+            if number == 1 and self.chance(60):  # a table of indices
+                self.inputs.append(Buffer("A1", (self.random.choice(self.extents),), "int32"))
+            else:
+                self.inputs.append(Buffer(f"A{number}", self.shape(), self.random.choice(self.types)))
         self.known = list(self.inputs)
         makers: list[Callable[[Buffer], Stmt]] = [self.pointwise, self.pointwise, self.reduction, self.register_tile, self.attached, self.prefix_sum]
         stages, intermediates = [], []
@@ -395,13 +397,13 @@ class _Maker:
         axis = self.random.choice(alike if alike and self.chance(70) else axes)
         if axis.extent is extent and self.chance(65):
             return axis.value
-        choice = self.random.randrange(6)
+        choice = self.random.randrange(7)
         if choice == 0:
             return maximum(minimum(axis.value, extent - 1), const(0))
         if choice == 1 and isinstance(extent, Const):
             return floormod(axis.value, extent)
         table = next((b for b in self.inputs if b.dtype == "int32" and len(b.shape) == 1 and isinstance(b.shape[0], int)), None)
-        if choice == 2 and table is not None:
+        if choice in (2, 3) and table is not None:
             element = load(table, (floormod(axis.value, const(table.shape[0])),))
             return maximum(minimum(element, extent - 1), const(0))
         if self.chance(20):

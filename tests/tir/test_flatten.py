@@ -28,3 +28,17 @@ def test_strides_symbolic_sizes_and_scalars():
         "            B[ramp(k + ((n - 1) * 32 + i * 8), 1, 4)] = C[ramp(k + i * 10, 1, 4)]"
     )
     assert Flatten().run(flat, None) is flat
+
+
+def test_a_local_buffer_that_threads_share_is_not_local():
+    r = Buffer("R", (8,))
+    local = [Buffer(name, (8,), scope="local") for name in ("own", "shared", "read")]
+    own, shared, read = local
+    i = Var("i", "int32", (0, 7))
+    inside = Allocate(own, seq(store(own, (i,), load(read, (i,))), store(shared, (i,), load(own, (i,)))))
+    body = Allocate(shared, Allocate(read, For(i, const(8), "parallel", seq(inside, store(r, (i,), const(1.0, "float32"))))))
+    flat = Flatten().run(Func("f", (r,), frozenset([r]), body), None)
+    assert [line.strip() for line in str(flat).splitlines() if "allocate" in line] == [
+        "allocate shared: float32[8]", "allocate read: float32[8]", "allocate own: float32[8] in local",
+    ]  # fmt: skip
+    assert Flatten().run(flat, None) is flat

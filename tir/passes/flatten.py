@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..expr import Buffer, Const, Expr, Load, add, as_expr, const, load, maximum, mul
+from ..liveness import shared_by_threads
 from ..stmt import Allocate, Func, Prefetch, Stmt, Store
 from ..target import Target
 from ..verify import CLOSED, FLAT, TYPED
@@ -17,7 +18,8 @@ from .manager import Pass
 class Flatten(Pass):
     """`A[i, k]` of `A: float32[M, K]` -> `A[i * K + k]` of `A: float32[M * K]`.
 
-    A stride of the buffer takes the place of the product of inner extents.
+    A stride of the buffer takes the place of the product of inner extents. A buffer of scope "local" that several threads share becomes one of
+    scope "global": passes and generators take what is local for the thread's own.
     """
 
     name: ClassVar[str] = "flatten"
@@ -25,7 +27,7 @@ class Flatten(Pass):
     gives: ClassVar[tuple[str, ...]] = (FLAT,)
 
     def run(self, func: Func, target: Target) -> Func:
-        flattener = _Flattener()
+        flattener = _Flattener({b for b in shared_by_threads(func) if b.scope == "local"})
         body = flattener.rewrite_statement(func.body)
         params = tuple(flattener.flat(p) for p in func.params)
         if body is func.body and all(a is b for a, b in zip(params, func.params, strict=True)):
@@ -35,8 +37,9 @@ class Flatten(Pass):
 
 
 class _Flattener(Rewriter):
-    def __init__(self) -> None:
+    def __init__(self, no_longer_local: set[Buffer]) -> None:
         super().__init__()
+        self._no_longer_local = no_longer_local
         self._flat: dict[Buffer, Buffer] = {}
         self._strides: dict[Buffer, tuple[Expr, ...]] = {}
 
@@ -45,7 +48,9 @@ class _Flattener(Rewriter):
         found = self._flat.get(buffer)
         if found is None:
             dense = len(buffer.shape) == 1 and buffer.strides is None
-            found = self._flat[buffer] = buffer if dense else Buffer(buffer.name, (_size(buffer),), buffer.dtype, buffer.scope)
+            scope = "global" if buffer in self._no_longer_local else buffer.scope
+            found = buffer if dense and scope == buffer.scope else Buffer(buffer.name, (_size(buffer),), buffer.dtype, scope)
+            self._flat[buffer] = found
         return found
 
     def _index(self, buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
