@@ -5,9 +5,10 @@ Measured with libgomp on two cores, a parallel region of two threads that does n
 * Right after another region it takes 0.7 us. Right after a NumPy matmul, whose own threads still look for work, or after 20 ms of sleep, it
   takes 2 to 8 ms: who waits in libgomp spins 300,000 times without letting go of the core that the other thread needs. With
   GOMP_SPINCOUNT=1000, which is what libgomp itself takes when it knows of more threads than CPUs, it takes 65 to 90 us there, still 0.7
-  to 1.6 us in a row, and PyTorch's operators, which share the runtime, are as fast as before. So that is the default here
-  (`patient_waiting`). It can only be set when the runtime is loaded: who imports PyTorch first sets GOMP_SPINCOUNT=1000 in the
-  environment of the process. clang's libomp yields while it waits (45 us after NumPy) and is left alone.
+  to 1.6 us in a row, and PyTorch's operators, which share the runtime, are as fast as before; a thread that waits 30 us for a slower one
+  pays 10 us more. So that is the default here (`patient_waiting`). It can only be set when the runtime is loaded: who imports PyTorch
+  first sets GOMP_SPINCOUNT=1000 in the environment of the process. clang's libomp yields while it waits (45 us after NumPy) and is left
+  alone.
 * Idle threads wake up in the runtime's code, so the runtime must not be unloaded with the last kernel (`pin_runtimes`).
 * After a fork, libgomp waits for ever for threads that only the parent has, but only in the thread that forked: each calling thread has a
   pool of its own. So a forked child calls from another thread (`survive_fork`), which costs it some 50 us a call.
