@@ -191,6 +191,22 @@ def test_no_body_gets_more_copies_than_allowed(most):
     agree(func, new)
 
 
+def test_lanes_are_served_before_scalars_and_choices_outside_reductions():
+    """A padded convolution: rows are unrolled, columns are lanes; both are split, the columns though they come later."""
+    a, c = Buffer("A", (4096,)), Buffer("C", (16 * 30 * 30,))
+    f, yo, xo, r, q, yi, v = (loop("f", 3), loop("yo", 15), loop("xo", 4), loop("r", 3), loop("q", 3), loop("yi", 2, "unrolled"), loop("v", 8, "vectorized"))
+    y, x = yo.var * 2 + yi.var, xo.var * 8 + v.var
+    inside = logical_and(logical_and(as_expr(1) <= y + r.var, y + r.var < 31), logical_and(as_expr(1) <= x + q.var, x + q.var < 31))
+    value = if_then_else(inside, load(a, [(y + r.var) * 30 + x + q.var - 31]), const(0.0, "float32"))
+    at = [f.var * 900 + y * 30 + x]
+    body = If(x < 30, store(c, at, load(c, at) + value))
+    func = function(nested([f, yo, xo, r, q, yi, v], body), a, c)
+    text = str(partitioned(func))
+    assert "for xo in range(2):" in text and "r_first" not in text
+    assert sum(line.strip().startswith("C[") for line in text.splitlines()) == 3
+    agree(func, partitioned(func))
+
+
 def test_what_reads_memory_or_has_no_fast_body_is_left_alone():
     a, n, c = Buffer("A", (64,)), Buffer("N", (1,), "int32"), Buffer("C", (64,))
     o, v = loop("o", 8), loop("v", 8, "vectorized")

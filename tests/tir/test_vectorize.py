@@ -199,6 +199,53 @@ def test_a_store_of_some_lanes():
         agree(func, new, n=n)
 
 
+def tile(between=lambda t, x: (), after=lambda t, x, r: load(t, [r])):
+    """Partial sums T over a reduction, for lanes of `x < 21`, then copied out: every access under the same condition, unless told otherwise."""
+    a, c, t = Buffer("A", (64,)), Buffer("C", (32,)), Buffer("T", (8,), scope="local")
+    o, k = loop("o", 4), loop("k", 3)
+    u, v, w = (loop(n, 8, "vectorized") for n in "uvw")
+    at = [o.var * 8 + each.var for each in (u, v, w)]
+    init = nested([u], If(at[0] < 21, store(t, [u.var], const(0.0, "float32"))))
+    update = nested([k, v], If(at[1] < 21, store(t, [v.var], load(t, [v.var]) + load(a, [at[1] * 3 + k.var]))))
+    out = nested([w], If(at[2] < 21, store(c, [at[2]], after(t, at[2], w.var))))
+    return function(nested([o], Allocate(t, seq(init, *between(t, o), update, out))), a, c)
+
+
+def test_lanes_of_a_tile_that_nobody_looks_at_may_hold_anything():
+    func = tile()
+    new = vectorized(func)
+    assert "T[ramp(0, 1, 8)] = broadcast(0.0, 8)" in str(new) and "T[ramp(0, 1, 8)] = T[ramp(0, 1, 8)] + A[" in str(new)
+    assert "C[ramp(o * 8, 1, 8) if ramp(o * 8, 1, 8) < broadcast(21, 8)] = T[ramp(0, 1, 8)]" in str(new)
+    agree(func, new)
+
+
+@pytest.mark.parametrize(
+    "func",
+    [
+        tile(lambda t, o: [nested([q := loop("q", 8, "vectorized")], store(t, [q.var], const(1.0, "float32")))]),
+        tile(lambda t, o: [nested([q := loop("q", 8, "vectorized")], If(o.var * 8 + q.var < 22, store(t, [q.var], const(1.0, "float32"))))]),
+        tile(lambda t, o: [nested([q := loop("q", 4)], If(o.var * 8 + q.var < 21, store(t, [q.var], const(1.0, "float32"))))]),
+        tile(lambda t, o: [nested([q := loop("q", 8, "vectorized")], If(o.var * 8 + q.var < 21, store(t, [as_expr(7) - q.var], const(1.0, "float32"))))]),
+        tile(after=lambda t, x, r: load(t, [(r + 1) % 8])),
+    ],
+)
+def test_lanes_that_somebody_may_look_at_keep_what_they_held(func):
+    new = vectorized(func)
+    assert "select(ramp(o * 8, 1, 8) < broadcast(21, 8), T[ramp(0, 1, 8)] + A[" in str(new)
+    agree(func, new)
+
+
+def test_a_condition_that_changes_while_the_tile_exists_keeps_what_it_held():
+    a, c, t = Buffer("A", (64,)), Buffer("C", (8,)), Buffer("T", (8,), scope="local")
+    k, u, v, w = loop("k", 4), loop("u", 8, "vectorized"), loop("v", 8, "vectorized"), loop("w", 8, "vectorized")
+    init = nested([u], store(t, [u.var], const(0.0, "float32")))
+    update = nested([k, v], If(v.var < k.var * 2, store(t, [v.var], load(t, [v.var]) + load(a, [v.var + k.var]))))
+    func = function(Allocate(t, seq(init, update, nested([w], store(c, [w.var], load(t, [w.var]))))), a, c)
+    new = vectorized(func)
+    assert "select(ramp(0, 1, 8) < broadcast(k * 2, 8)" in str(new)
+    agree(func, new)
+
+
 def test_no_lane_with_work_is_tested_first():
     a, c = Buffer("A", (64,)), Buffer("C", (64,))
     o, v = loop("o", 4), loop("v", 8, "vectorized")

@@ -1,21 +1,29 @@
-"""What the iterations of one vectorised loop do to memory: whether they may run in lockstep, as lanes, and how wide their elements are.
+"""What vectorised loops do to memory: whether the iterations of one may run in lockstep, as lanes; how wide their elements are; which lanes matter.
 
 Only questions are answered here; vectorize.py rewrites. All answers are on the safe side: what is not understood may not run as lanes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import gcd
 
 from ..affine import Terms, affine, build
 from ..bounds import constant_bounds
 from ..dtype import INT64
-from ..expr import Buffer, Const, Expr, FloorDiv, FloorMod, Load, Var
+from ..expr import And, Buffer, Const, Expr, FloorDiv, FloorMod, Load, Var
 from ..stmt import Allocate, Bind, For, If, Prefetch, Produce, Seq, Stmt, Store
-from ..visit import variables_of
+from ..visit import children, loads_of, substitute, variables_of
 
 MOST_PRIVATE_BYTES = 16384  # of a buffer that each lane gets its own copy of, all lanes together
+
+
+def conjuncts(condition: Expr) -> list[Expr]:
+    """What is joined by `and` in a condition, in order."""
+    if condition.__class__ is And:
+        return conjuncts(condition.a) + conjuncts(condition.b)  # type: ignore[attr-defined]
+    return [condition]
 
 
 @dataclass
@@ -221,8 +229,87 @@ class LaneAnalysis:
                 step = gcd(step, factor)
             low, high = low + least, high + most
         start = a.constant - b.constant
-        for distance in range(abs(stride), abs(stride) * self.extent, abs(stride)):
+        for distance in range(abs(stride), min(abs(stride) * self.extent, max(-low, high) + 1), abs(stride)):
             for signed in (distance, -distance):
                 if low <= signed <= high and (signed == start if step == 0 else (signed - start) % step == 0):
                     return True
         return False
+
+
+# ------------------------------------------------------------------------------------------------------- lanes that nobody looks at
+
+_LANE = Var("lane")  # stands for the variable of any vectorised loop
+
+
+def as_of_any_loop(condition: Expr, lane: Var) -> Expr:
+    """`condition` with the variable of its vectorised loop replaced by one that is the same for all loops."""
+    return substitute(condition, {lane: _LANE})
+
+
+class IdleLanes:
+    """For each buffer of scope "local": the conditions without which no element is accessed, where that is a matter of the element's lane.
+
+    `if x * 8 + v < 28: T[k * 8 + v] = ...` in all vectorised loops over T: what T holds in lanes of `x * 8 + v >= 28` is never used, so a store may
+    write there. The conditions, in terms of `as_of_any_loop`, name only what is fixed while T exists.
+    """
+
+    def __init__(self, body: Stmt):
+        self.conditions: dict[Buffer, frozenset[Expr]] = {}
+        self._fixed: dict[Buffer, frozenset[Var]] = {}  # the variables known where the buffer is allocated
+        self._extent: dict[Buffer, int] = {}
+        self._bound: frozenset[Var] = frozenset()
+        self._loop: For | None = None  # the vectorised one around
+        self._under: tuple[Expr, ...] = ()
+        self._statement(body)
+
+    def never_seen(self, buffer: Buffer, conditions: Iterable[Expr]) -> bool:
+        """Whether lanes of `buffer` that fail one of these conditions are never used."""
+        known = self.conditions.get(buffer)
+        return bool(known) and all(c in known for c in conditions)  # type: ignore[operator]
+
+    def _statement(self, s: Stmt) -> None:
+        kind = s.__class__
+        if kind is Store:
+            self._access(s.buffer, s.indices[0])  # type: ignore[attr-defined]
+        elif kind is For:
+            around = self._bound, self._loop, self._under
+            self._bound |= {s.var}  # type: ignore[attr-defined]
+            if s.kind == "vectorized":  # type: ignore[attr-defined]
+                self._loop, self._under = s, ()  # type: ignore[assignment]
+            self._statement(s.body)  # type: ignore[attr-defined]
+            self._bound, self._loop, self._under = around
+        elif kind is If:
+            around_if = self._under
+            if self._loop is not None and s.otherwise is None:  # type: ignore[attr-defined]
+                lane = self._loop.var
+                self._under = (*around_if, *[as_of_any_loop(c, lane) for c in conjuncts(s.condition) if not loads_of(c)])  # type: ignore[attr-defined]
+            self._statement(s.then)  # type: ignore[attr-defined]
+            self._under = around_if
+            if s.otherwise is not None:  # type: ignore[attr-defined]
+                self._statement(s.otherwise)  # type: ignore[attr-defined]
+        elif kind is Allocate:
+            if s.buffer.scope == "local":  # type: ignore[attr-defined]
+                self._fixed[s.buffer] = self._bound  # type: ignore[attr-defined]
+            self._statement(s.body)  # type: ignore[attr-defined]
+        elif kind is Bind:
+            self._statement(s.body)  # type: ignore[attr-defined]
+        for child in children(s):
+            if isinstance(child, Expr):
+                for e in loads_of(child):
+                    self._access(e.buffer, e.indices[0])
+            elif kind is Seq or kind is Produce:
+                self._statement(child)
+
+    def _access(self, buffer: Buffer, index: Expr) -> None:
+        fixed = self._fixed.get(buffer)
+        if fixed is None:
+            return
+        found: frozenset[Expr] = frozenset()
+        if self._loop is not None and self._loop.constant_extent is not None and index.exact:
+            extent = self._loop.constant_extent
+            terms, constant = affine(index)
+            if terms.pop(self._loop.var, 0) == 1 and all(f % extent == 0 for f in (*terms.values(), constant)):
+                if self._extent.setdefault(buffer, extent) == extent:
+                    found = frozenset(c for c in self._under if variables_of(c) - {_LANE} <= fixed)
+        known = self.conditions.get(buffer)
+        self.conditions[buffer] = found if known is None else known & found

@@ -2,14 +2,15 @@
 
 A guard is a condition of an `If`, or of a choice inside a value (padding), taken apart at its `and`s, that can be written `sum of multiples >= 0`.
 It is split at the innermost serial or parallel loop `v` in which something moves, and whose step is not small against what moves inside it
-(otherwise nearly every piece would be a border); without such a loop, at the innermost one. For all values of the loops inside `v`
+(otherwise nearly every piece would be a border), a choice further out where that makes few borders; without such a loop, at the innermost one.
+For all values of the loops inside `v`
 
     for v in range(n): if a*v + inner <= c: body   ->   for v in range(t): body                      # holds for every lane and copy
                                                         for w in range(n - t): if a*(w + t) + ...: body
 
 with up to three pieces for conditions with two sides. A parallel loop is not split (its iterations would be shared out twice); its body becomes
 `if guard holds for all inner loops: clean body, else: guarded body`. Where nothing moves inside `v` the loop is only shortened.
-A body gets at most `max_copies` copies; inner loops are served first. Inside a guarded copy nothing is split again: few iterations run there.
+A body gets at most `max_copies` copies: conditions that differ between lanes are served first, and inner loops. Inside a guarded copy nothing is split again: few iterations run there.
 
 Not for guards that no vectorised or unrolled body stands under, and not for conditions that read memory.
 """
@@ -26,7 +27,6 @@ from ..dtype import BOOL, INT32, INT64, DType
 from ..expr import (
     LE,
     LT,
-    And,
     Buffer,
     Call,
     Const,
@@ -47,12 +47,14 @@ from ..expr import (
 from ..stmt import Allocate, Bind, For, Func, If, Produce, Seq, Stmt, Store, seq
 from ..verify import CLOSED, FLAT, PARTITIONED, TYPED
 from ..visit import Substitute, children
+from .lanes import conjuncts
 from .manager import Pass
 
 if TYPE_CHECKING:
     from ..target import Target
 
 FAST_KINDS = ("vectorized", "unrolled")
+_MANY = 8  # iterations of which two may be borders
 
 
 @dataclass(frozen=True)
@@ -68,10 +70,8 @@ class Partition(Pass):
     def run(self, func: Func, target: Target) -> Func:
         finder = _Finder()
         finder.statement(func.body, False)
-        if not any(guard.wanted for guards in finder.guards_at.values() for guard in guards):
-            return func
-        splitter = _Splitter(finder.guards_at, self.max_copies)
-        return func.with_body(splitter.statement(func.body)[0])
+        guards_at = finder.affordable(self.max_copies)
+        return func.with_body(_Splitter(guards_at, self.max_copies).statement(func.body)[0]) if guards_at else func
 
 
 # ------------------------------------------------------------------------------------------------------------ finding guards
@@ -92,7 +92,7 @@ class Guard:
     least_inner: int
     most_inner: int
     dtype: DType
-    wanted: bool = True  # False: it only goes with others that are
+    weight: int = 0  # how much it costs where it stands; with 0 it only goes with others
 
     def crossing(self, inner: int, kind: DType) -> Expr:
         """With `inner` for the inner terms: the first value of `v` where the guard holds (step > 0), or from which on it does not (step < 0)."""
@@ -108,6 +108,7 @@ class _Finder:
 
     def __init__(self) -> None:
         self.guards_at: dict[Var, list[Guard]] = {}
+        self._around: dict[Var, frozenset[Var]] = {}  # the loops around each one that has guards
         self._loops: list[For] = []
         self._bound: dict[Var, int] = {}  # variable -> its depth among `_loops`
         self._let: set[Var] = set()
@@ -183,25 +184,47 @@ class _Finder:
                 depth_of[atom] = max(depth_of[atom], depth)
         if not from_if and not any(d >= 0 and self._loops[d].kind in FAST_KINDS for d in depths):
             return  # the same for all lanes and copies
-        guard = None
+        chosen: tuple[int, Guard] | None = None
+        settled = False
         for depth in sorted(depths, reverse=True):
             if depth < 0 or self._loops[depth].kind not in ("serial", "parallel"):
                 continue
             candidate = self._at(depth, condition, terms, constant, depth_of)
             if candidate is None:
                 continue
-            found_guard, pays = candidate
-            if guard is None or pays:
-                guard = depth, found_guard
-            if pays:
+            guard, pays = candidate
+            # A choice is settled further out where few iterations there are borders: a split in the middle of a reduction makes its loops short.
+            few = not from_if and (self._loops[depth].constant_extent or _MANY) >= _MANY
+            if chosen is None or (pays and (not settled or few)):
+                chosen = depth, guard
+            settled = settled or pays
+            if settled and from_if:
                 break
-        if guard is None and len(depths - {-1}) == 1 and len(terms) == 1:  # only a vectorised or unrolled loop, against a constant
+        if chosen is None and len(depths - {-1}) == 1 and len(terms) == 1:  # only a vectorised or unrolled loop, against a constant
             (depth,) = depths
             candidate = self._at(depth, condition, terms, constant, depth_of)
-            guard = None if candidate is None else (depth, candidate[0])
-        if guard is not None:
-            guard[1].wanted = wanted
-            self.guards_at.setdefault(self._loops[guard[0]].var, []).append(guard[1])
+            chosen = None if candidate is None else (depth, candidate[0])
+        if chosen is not None:
+            depth, guard = chosen
+            lanes = any(d >= 0 and self._loops[d].kind == "vectorized" for d in depths)
+            guard.weight = (1 + from_if + 2 * lanes) if wanted else 0
+            self.guards_at.setdefault(self._loops[depth].var, []).append(guard)
+            self._around.setdefault(self._loops[depth].var, frozenset(each.var for each in self._loops[:depth]))
+
+    def affordable(self, max_copies: int) -> dict[Var, list[Guard]]:
+        """The guards of the loops to split: those that matter most first, as long as no body would get too many copies; inner loops before outer ones."""
+        chosen: dict[Var, int] = {}  # and the copies each adds
+        ranked = [(max(g.weight for g in guards), len(self._around[var]), var) for var, guards in self.guards_at.items()]
+        for weight, _, var in sorted(ranked, key=lambda entry: entry[:2], reverse=True):
+            guards = self.guards_at[var]
+            if any(g.step == 0 for g in guards):
+                more = 1
+            else:
+                more = len({g.step > 0 for g in guards if g.least_inner != g.most_inner})
+            related = [n for other, n in chosen.items() if other in self._around[var] or var in self._around[other]]
+            if weight and 1 + sum(related) + more <= max_copies:
+                chosen[var] = more
+        return {var: guards for var, guards in self.guards_at.items() if var in chosen}
 
     def _at(
         self,
@@ -263,13 +286,6 @@ class _Finder:
         return found
 
 
-def conjuncts(condition: Expr) -> list[Expr]:
-    """What is joined by `and` in a condition, in order."""
-    if condition.__class__ is And:
-        return conjuncts(condition.a) + conjuncts(condition.b)  # type: ignore[attr-defined]
-    return [condition]
-
-
 def has_fast_loop(s: Stmt, memo: dict[int, bool]) -> bool:
     """Whether a vectorised or unrolled loop is in `s`; `memo` by identity of statements that live as long as it does."""
     found = memo.get(id(s))
@@ -327,8 +343,6 @@ class _Splitter:
 
     def _loop(self, s: For) -> tuple[Stmt, int]:
         guards = self.guards_at.get(s.var, [])
-        if not any(guard.wanted for guard in guards):
-            guards = []
         around = len(self.pending)
         self.pending.extend(guards)
         body, copies = self.statement(s.body)

@@ -13,7 +13,7 @@ two. What comes out, which is what generators must know:
   provably stay inside the buffer (what other lanes read is dropped). `IfThenElse` is left only with scalar conditions, its arms may be vectors.
   An integer division in an arm gets 1 as divisor in the lanes that do not take it.
 * `If` with a condition that differs between lanes: the stores get a `predicate` (of scope "local" inside the buffer: a `Select` with the old value,
-  so that they can stay in registers), with `if` around for the case that no lane has anything to do. Conditions read from memory are let-bound first,
+  so that they can stay in registers, or nothing at all where no other lane's element is ever used), with `if` around for the case that no lane has anything to do. Conditions read from memory are let-bound first,
   to a variable whose dtype is a vector of bools.
 * Casts between elements of different widths keep the lanes: int8x8 -> int32x8.
 * A buffer allocated in the body gets a copy for each lane: `T[i]` -> `T[i * lanes + lane]`.
@@ -65,9 +65,9 @@ from ..expr import (
 from ..stmt import Allocate, Bind, For, Func, If, Prefetch, Produce, Seq, Stmt, Store, seq
 from ..verify import CLOSED, FLAT, NO_VECTOR_LOOPS, PARTITIONED, TYPED
 from ..visit import Rewriter, loads_of, substitute, substitute_statement, variables_of
-from .lanes import LaneAnalysis
+from .lanes import IdleLanes, LaneAnalysis, as_of_any_loop, conjuncts
 from .manager import Pass
-from .partition import conjuncts, copy_statement
+from .partition import copy_statement
 
 if TYPE_CHECKING:
     from ..target import Target
@@ -84,7 +84,7 @@ class Vectorize(Pass):
     max_unrolled: int = 16
 
     def run(self, func: Func, target: Target) -> Func:
-        return func.with_body(_Loops(target, self.max_unrolled).statement(func.body))
+        return func.with_body(_Loops(target, self.max_unrolled, IdleLanes(func.body)).statement(func.body))
 
 
 @dataclass
@@ -93,6 +93,7 @@ class _Loops:
 
     target: Target
     max_unrolled: int
+    idle: IdleLanes
 
     def statement(self, s: Stmt) -> Stmt:
         kind = s.__class__
@@ -163,7 +164,7 @@ class _Loops:
         if lanes == 1:
             body = substitute_statement(s.body, {s.var: first})
         else:
-            body = _Lanes(analysis, first, lanes).statement(s.body)
+            body = _Lanes(analysis, self.idle, first, lanes).statement(s.body)
         if block is None:
             return body
         kind = "unrolled" if blocks <= self.max_unrolled else "serial"
@@ -176,13 +177,14 @@ class _Lanes(Rewriter):
     `mask` is the condition under which lanes run here, None where all do; `some`: whether then at least one does.
     """
 
-    def __init__(self, analysis: LaneAnalysis, first: Expr, lanes: int):
+    def __init__(self, analysis: LaneAnalysis, idle: IdleLanes, first: Expr, lanes: int):
         super().__init__()
-        self.analysis, self.first, self.lanes = analysis, first, lanes
+        self.analysis, self.idle, self.first, self.lanes = analysis, idle, first, lanes
         self.variables: dict[Var, Expr] = {analysis.lane: ramp(first, 1, lanes)}
         self.buffers: dict[Buffer, Buffer] = {}
         self.mask: Expr | None = None
         self.some = True
+        self.conditions: tuple[Expr, ...] = ()  # what the mask of statements is made of, as idle lanes are described
         self._memos: dict[tuple[Expr | None, bool], dict[Expr, Expr]] = {(None, True): self.memo}
 
     # ---------------------------------------------------------------------------------------------------------------- masks
@@ -302,6 +304,8 @@ class _Lanes(Rewriter):
         if node.predicate is not None:
             predicate = self._vector(self._joined(self.rewrite(node.predicate)))
         if predicate is not None and (buffer.scope == "local" or buffer is not node.buffer) and _inside(buffer, index):
+            if node.predicate is None and self.conditions and self.idle.never_seen(buffer, self.conditions):
+                return Store(buffer, (index,), value)
             return Store(buffer, (index,), select(predicate, value, load(buffer, (index,))))
         return Store(buffer, (index,), value, predicate)
 
@@ -349,14 +353,17 @@ class _Lanes(Rewriter):
             named = Var("taken", BOOL.vector(self.lanes))
             condition, value = named, condition
         any_lane = self._any_lane(conjuncts(differing)) if self.mask is None and node.otherwise is None else None
-        before = self._under(self._joined(condition), any_lane is not None)
+        before, around = self._under(self._joined(condition), any_lane is not None), self.conditions
+        # with no condition around, or one of them unknown, nothing is known
+        self.conditions = (*around, *[as_of_any_loop(c, self.analysis.lane) for c in conjuncts(differing)]) if before[0] is None or around else ()
         then = self.rewrite_statement(node.then)
         self._under(*before)
-        otherwise = None
+        otherwise, self.conditions = None, ()
         if node.otherwise is not None:
             before = self._under(self._joined(logical_not(condition)), False)
             otherwise = self.rewrite_statement(node.otherwise)
             self._under(*before)
+        self.conditions = around
         result = seq(then, otherwise)
         if any_lane is not None:
             low, high = constant_bounds(any_lane)
