@@ -308,8 +308,8 @@ class IdleLanes:
         if self._loop is not None and self._loop.constant_extent is not None and index.exact:
             extent = self._loop.constant_extent
             terms, constant = affine(index)
-            if terms.pop(self._loop.var, 0) == 1 and all(f % extent == 0 for f in (*terms.values(), constant)):
-                if self._extent.setdefault(buffer, extent) == extent:
-                    found = frozenset(c for c in self._under if variables_of(c) - {_LANE} <= fixed)
+            aligned = terms.pop(self._loop.var, 0) == 1 and all(f % extent == 0 for f in (*terms.values(), constant))
+            if aligned and self._extent.setdefault(buffer, extent) == extent:
+                found = frozenset(c for c in self._under if variables_of(c) - {_LANE} <= fixed)
         known = self.conditions.get(buffer)
         self.conditions[buffer] = found if known is None else known & found

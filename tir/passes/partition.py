@@ -10,7 +10,8 @@ For all values of the loops inside `v`
 
 with up to three pieces for conditions with two sides. A parallel loop is not split (its iterations would be shared out twice); its body becomes
 `if guard holds for all inner loops: clean body, else: guarded body`. Where nothing moves inside `v` the loop is only shortened.
-A body gets at most `max_copies` copies: conditions that differ between lanes are served first, and inner loops. Inside a guarded copy nothing is split again: few iterations run there.
+A body gets at most `max_copies` copies: conditions that differ between lanes are served first, and inner loops. Inside a guarded copy nothing is
+split again: few iterations run there.
 
 Not for guards that no vectorised or unrolled body stands under, and not for conditions that read memory.
 """

@@ -12,9 +12,9 @@ two. What comes out, which is what generators must know:
 * A vector of bools is a condition. A `Choice` with one becomes `Select`; the loads in its arms get the condition as `predicate`, except where they
   provably stay inside the buffer (what other lanes read is dropped). `IfThenElse` is left only with scalar conditions, its arms may be vectors.
   An integer division in an arm gets 1 as divisor in the lanes that do not take it.
-* `If` with a condition that differs between lanes: the stores get a `predicate` (of scope "local" inside the buffer: a `Select` with the old value,
-  so that they can stay in registers, or nothing at all where no other lane's element is ever used), with `if` around for the case that no lane has anything to do. Conditions read from memory are let-bound first,
-  to a variable whose dtype is a vector of bools.
+* `If` with a condition that differs between lanes: the stores get a `predicate`, with `if` around for the case that no lane has anything to do. A
+  store inside a buffer of scope "local", which should stay in registers, stores a `Select` with the old value instead, or simply all lanes where the
+  others' elements are never used. Conditions read from memory are let-bound first, to a variable whose dtype is a vector of bools.
 * Casts between elements of different widths keep the lanes: int8x8 -> int32x8.
 * A buffer allocated in the body gets a copy for each lane: `T[i]` -> `T[i * lanes + lane]`.
 
