@@ -61,6 +61,18 @@ def test_an_axis_that_is_no_leaf_any_more():
     refuse(lambda: s[B].unroll(b[0]), "fused into i.j.fused", "(i.j.fused)")
 
 
+def test_a_refused_tile_changes_nothing():
+    A = te.placeholder((8, 8), "int32", name="A")
+    k, r = te.reduce_axis((0, 8), "k"), te.reduce_axis((0, 8), "r")
+    ordered = te.comm_reducer(lambda x, y: x * 3 + y, lambda t: te.const(0, t), name="ordered", associative=False)
+    C = te.compute((), lambda: ordered(A[k, r], axis=[k, r]), name="C")
+    s = create_schedule(C)
+    before = str(s)
+    refuse(lambda: s[C].tile(k, r, 4, 4), "order")
+    assert str(s) == before
+    s[C].split(k, factor=4)
+
+
 def test_tile_and_reorder_and_fuse():
     s, A, B, C, D, k = Program()
     i, j = B.op.axis
