@@ -1,0 +1,142 @@
+"""One property for each primitive: applied at random places of random computations, it changes no result, or refuses with a ScheduleError.
+
+The schedule is lowered and interpreted; what it should give comes from a direct evaluation of the declaration (tests/te/evaluate.py). The fuzzer
+(tests/fuzz.py) mixes all primitives and runs the C; here a failure names the primitive.
+"""
+
+import random
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tilewright import te
+from tilewright.schedule import create_schedule, lower_schedule
+from tilewright.schedule.trace import PRIMITIVES
+from tilewright.tir.errors import ScheduleError, ScheduleWarning
+from tilewright.tir.interp import interpret, iteration_count
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from evaluate import evaluate  # noqa: E402
+from fuzz import Case, poisoned  # noqa: E402
+from fuzzing.programs import random_program  # noqa: E402
+
+PROGRAMS = 12  # that took the primitive, for each primitive
+FACTORS = (1, 2, 3, 4, 5, 8, 16)
+
+
+def leaf(rng, stage, kinds=("spatial", "reduce")):
+    return rng.choice([axis for axis in stage.leaf_iter_vars if axis.kind in kinds])
+
+
+def some_layout(rng, rank):
+    divided, by = rng.randrange(rank), rng.choice((2, 3, 8))
+    order = rng.sample(range(rank), rank)
+    return lambda *i: [*(i[d] // by if d == divided else i[d] for d in order), i[divided] % by]
+
+
+def compute_at(rng, s, stage):
+    readers = [r for t in stage.outputs for r in s.readers(t)]
+    reader = rng.choice(readers)
+    stage.compute_at(reader, leaf(rng, reader))
+
+
+def cache_read(rng, s, stage):
+    source = rng.choice([x for x in s.stages if any(s.readers(t) for t in x.outputs)])
+    tensor = rng.choice([t for t in source.outputs if s.readers(t)])
+    readers = s.readers(tensor)
+    s.cache_read(tensor, rng.choice(("local", "global")), rng.sample(readers, rng.randint(1, len(readers))))
+
+
+def rfactor(rng, s, stage):
+    reduction = rng.choice([x for x in s.stages if not x.is_placeholder and x.op.reducer is not None])
+    axis = leaf(rng, reduction, ("reduce",))
+    if rng.random() < 0.7:
+        axis = rng.choice(reduction.split(axis, factor=rng.choice(FACTORS)))
+    s.rfactor(reduction.outputs[0], axis, rng.randint(0, len(reduction.op.axis)))
+
+
+def compute_root(rng, s, stage):
+    stage.compute_inline()
+    stage.compute_root()
+
+
+def storage_align(rng, s, stage):
+    factor = rng.choice((2, 4, 8))
+    stage.storage_align(rng.choice(stage.op.axis), factor, rng.randrange(factor))
+
+
+# primitive -> what applies it somewhere, given the schedule and a random stage that computes
+APPLY = {
+    "split": lambda rng, s, stage: stage.split(leaf(rng, stage), **{rng.choice(("factor", "nparts")): rng.choice(FACTORS)}),
+    "tile": lambda rng, s, stage: stage.tile(*rng.sample(stage.leaf_iter_vars, 2), rng.choice(FACTORS), rng.choice(FACTORS)),
+    "fuse": lambda rng, s, stage: stage.fuse(*stage.leaf_iter_vars[(n := rng.randrange(len(stage.leaf_iter_vars))) : n + 2]),
+    "reorder": lambda rng, s, stage: stage.reorder(*rng.sample(stage.leaf_iter_vars, len(stage.leaf_iter_vars))),
+    "vectorize": lambda rng, s, stage: stage.vectorize(leaf(rng, stage)),
+    "unroll": lambda rng, s, stage: stage.unroll(leaf(rng, stage)),
+    "parallel": lambda rng, s, stage: stage.parallel(leaf(rng, stage)),
+    "bind": lambda rng, s, stage: stage.bind(leaf(rng, stage, ("spatial",)), te.thread_axis(rng.choice(("blockIdx.x", "threadIdx.x")))),
+    "pragma": lambda rng, s, stage: stage.pragma(leaf(rng, stage), "unroll", 4),
+    "prefetch": lambda rng, s, stage: stage.prefetch(rng.choice(stage.op.input_tensors), leaf(rng, stage), rng.choice((1, 3))),
+    "compute_at": compute_at,
+    "compute_inline": lambda rng, s, stage: stage.compute_inline(),
+    "compute_root": compute_root,
+    "set_scope": lambda rng, s, stage: stage.set_scope("local"),
+    "storage_align": storage_align,
+    "transform_layout": lambda rng, s, stage: stage.transform_layout(some_layout(rng, len(stage.op.axis))),
+    "cache_read": cache_read,
+    "cache_write": lambda rng, s, stage: s.cache_write(list(stage.outputs), rng.choice(("local", "global"))),
+    "rfactor": rfactor,
+}
+
+
+def test_every_primitive_has_its_property():
+    assert set(APPLY) == set(PRIMITIVES)
+
+
+def run(seed, number, primitive):
+    """Whether the primitive was accepted somewhere; fails where the result is wrong."""
+    rng = random.Random(f"{primitive}/{seed}/{number}")
+    program = random_program(rng)
+    data = program.arrays(number)
+    s = create_schedule([t.op for t in program.outputs])
+    accepted = 0
+    for _ in range(3):
+        stage = rng.choice([x for x in s.stages if not x.is_placeholder])
+        try:
+            APPLY[primitive](rng, s, stage)
+            accepted += 1
+        except (ScheduleError, IndexError, ValueError) as error:  # the last two: there was nothing to choose from
+            assert not isinstance(error, ValueError) or "ample" in str(error), error
+    args = program.inputs + program.outputs
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ScheduleWarning)
+            function = lower_schedule(s, args)
+    except ScheduleError:
+        assert primitive in ("compute_at", "storage_align", "transform_layout")  # placements, and strides of symbolic extents, show only now
+        return False
+    sizes = {size.name: program.sizes[size] for size in function.sizes}
+    if not accepted or iteration_count(function, sizes) > 20_000:
+        return False
+    case = Case(number, program, [data[t] for t in program.inputs], evaluate(program.outputs, data, program.sizes))
+    for backwards in (False, True):
+        outputs = [poisoned(w) for w in case.want]
+        interpret(function, [*case.arrays, *outputs], sizes, reverse_parallel=backwards)
+        wrong = case.compare(outputs)
+        assert not wrong, f"{primitive}, seed {seed}, program {number}: {wrong}\n{program.text()}\n{s.as_python()}\n{function}"
+    return True
+
+
+@pytest.mark.parametrize("primitive", APPLY)
+def test_results_stay(primitive):
+    seed = int(np.random.default_rng().integers(1 << 30))
+    print(f"seed {seed}")
+    done = 0
+    for number in range(40 * PROGRAMS):
+        done += run(seed, number, primitive)
+        if done == PROGRAMS:
+            return
+    pytest.fail(f"{primitive} was accepted by {done} programs only (seed {seed})")
