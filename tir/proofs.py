@@ -30,25 +30,46 @@ class _Search(NamedTuple):
 class Proofs:
     """Bounds of sums, given `bounds` of atoms and facts."""
 
-    __slots__ = ("_least_of", "bounds", "facts")
+    __slots__ = ("_least_of", "bounds", "facts", "values")
 
     def __init__(self, bounds: Callable[[Expr], Bounds]):
         self.bounds = bounds
         self.facts: tuple[Fact, ...] = ()
+        self.values: dict[Expr, Fact] = {}
         self._least_of: dict[frozenset[tuple[Expr, int]], int | None] = {}
 
-    def tell(self, *facts: Fact) -> None:
-        """From now on these sums are known not to be negative."""
-        self.facts += facts
+    def tell(self, terms: Terms, constant: int) -> None:
+        """From now on this sum is known not to be negative."""
+        self.facts += (self._with_values(terms, constant),)
         self._least_of = {}
 
-    def state(self) -> tuple[Any, Any]:
-        """What is known, for `restore`."""
-        return self.facts, self._least_of
+    def tell_value(self, atom: Expr, value: Fact) -> None:
+        """From now on `atom`, of which nothing was known, is known to be the sum `value`."""
+        self.values = {**self.values, atom: self._with_values(*value)}
+        self._least_of = {}
 
-    def restore(self, state: tuple[Any, Any]) -> None:
+    def _with_values(self, terms: Terms, constant: int) -> Fact:
+        """A sum with values in the places of the atoms that have one."""
+        for atom in terms:
+            if atom in self.values:
+                break
+        else:
+            return terms, constant
+        result: Terms = {}
+        for atom, factor in terms.items():
+            more, extra = self.values.get(atom, ({atom: 1}, 0))
+            for a, f in more.items():
+                add_term(result, a, f * factor)
+            constant += extra * factor
+        return result, constant
+
+    def state(self) -> tuple[Any, ...]:
+        """What is known, for `restore`."""
+        return self.facts, self.values, self._least_of
+
+    def restore(self, state: tuple[Any, ...]) -> None:
         """Back to what was known when `state` was taken."""
-        self.facts, self._least_of = state
+        self.facts, self.values, self._least_of = state
 
     def forget_bounds(self) -> None:
         """The bounds of atoms have changed."""
@@ -64,6 +85,8 @@ class Proofs:
 
     def least(self, terms: Terms, constant: int) -> int | None:
         """The best constant found that the sum is not below; None where there is none."""
+        if self.values:
+            terms, constant = self._with_values(terms, constant)
         if not self.facts:
             for atom in terms:
                 if atom.__class__ in _STEPS:

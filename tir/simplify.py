@@ -91,15 +91,14 @@ class Analyzer:
                 self._narrow(var, *((None, bound - 1) if above else (bound, None)))
             if end.__class__ is not Const and end.exact:
                 terms, constant = difference(end, var) if above else difference(var, end)
-                self._proofs.tell((terms, constant - above))
+                self._proofs.tell(terms, constant - above)
         self._forget()
 
     def bind_value(self, var: Var, value: Expr, met_before: bool = True) -> None:
         """From now on `var` is known to be `value`, but keeps its place (see `define`, also for `met_before`)."""
         if var.exact and value.exact:
             self._narrow(var, *self.bounds(value))
-            terms, constant = difference(var, value)
-            self._proofs.tell((terms, constant), (_negated(terms), -constant))
+            self._proofs.tell_value(var, affine(value))
             if met_before:
                 self._forget()
 
@@ -181,7 +180,7 @@ class Analyzer:
             else:
                 self._narrow(atom, None, constant // -factor)
         elif terms:
-            self._proofs.tell((terms, constant))
+            self._proofs.tell(terms, constant)
 
     # ---------------------------------------------------------------------------------------------------- bounds and proofs
 
