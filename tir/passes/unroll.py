@@ -40,8 +40,9 @@ class _Unroller(Rewriter):
     def __init__(self, body: Stmt, on_stack: set[Buffer], max_stores: int, max_copies: int):
         super().__init__()
         self.on_stack, self.max_stores, self.max_copies = on_stack, max_stores, max_copies
-        unrolled = [s for s in _statements(body) if isinstance(s, For) and s.kind == "unrolled" and s.constant_extent is not None]
-        self.tiles = {buffer for s in unrolled for buffer in self._indexed(s.var, s.body)}
+        self.indexed_by = _indexed_by(body, on_stack)
+        unrolled = [s.var for s in _statements(body) if isinstance(s, For) and s.kind == "unrolled" and s.constant_extent is not None]
+        self.tiles = {buffer for var in unrolled for buffer in self.indexed_by.get(var, ())}
         self.max_steps = 0  # of loops that a pragma around them asks to unroll
 
     def rewrite_Expr(self, node: Expr) -> Expr:
@@ -58,20 +59,26 @@ class _Unroller(Rewriter):
         loop = node.with_body(self.rewrite_statement(node.body))
         self.max_steps = outer
         count = loop.constant_extent
-        if loop.kind != "unrolled" or count is None or not self._indexed(loop.var, loop.body):
+        if loop.kind != "unrolled" or count is None or loop.var not in self.indexed_by:
             return loop
         if count * sum(isinstance(s, Store) for s in _statements(loop.body)) > self.max_stores:
             return loop
         return seq(*[substitute_statement(loop.body, {loop.var: const(k, loop.var)}) for k in range(count)])
 
     def _copies_a_tile(self, loop: For, extent: int) -> bool:
-        return extent <= self.max_copies and not self.tiles.isdisjoint(self._indexed(loop.var, loop.body))
+        return extent <= self.max_copies and not self.tiles.isdisjoint(self.indexed_by.get(loop.var, ()))
 
-    def _indexed(self, var: Var, body: Stmt) -> set[Buffer]:
-        """The buffers on the stack that are indexed by `var`."""
-        return {
-            n.buffer for n in walk(body) if isinstance(n, (Load, Store)) and n.buffer in self.on_stack and any(var in variables_of(i) for i in n.indices)
-        }
+
+def _indexed_by(body: Stmt, on_stack: set[Buffer]) -> dict[Var, set[Buffer]]:
+    """The buffers on the stack that are indexed by each variable; found once, since copies only lose variables."""
+    found: dict[Var, set[Buffer]] = {}
+    if on_stack:
+        for n in walk(body):
+            if (n.__class__ is Load or n.__class__ is Store) and n.buffer in on_stack:
+                for index in n.indices:
+                    for var in variables_of(index):
+                        found.setdefault(var, set()).add(n.buffer)
+    return found
 
 
 _AUTO = "auto_unroll_max_step"
