@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from . import expr as _expr
 from . import stmt as _stmt
-from .expr import Binary, Broadcast, Buffer, Call, Cast, Choice, Const, Expr, Load, Not, Ramp, Var, load
+from .expr import Binary, Broadcast, Buffer, Call, Cast, Choice, Const, Expr, Load, Not, Ramp, Var, broadcast, load, ramp
 from .stmt import Allocate, Bind, For, If, Prefetch, Produce, Seq, Stmt, Store, seq
 
 
@@ -103,6 +103,9 @@ class Rewriter:
 
     def __init_subclass__(cls) -> None:
         cls._table = _dispatch_table(cls, "rewrite_")
+        for node_class, method in cls._table.items():
+            if method is Rewriter.rewrite_Expr or method is Rewriter.rewrite_Stmt:  # not overridden: straight to what they do
+                cls._table[node_class] = _REBUILD.get(node_class, method)
 
     def __init__(self) -> None:
         self.memo: dict[Expr, Expr] = {}
@@ -171,6 +174,16 @@ def _load(r: Rewriter, e: Load) -> Expr:
     return e if indices is e.indices and predicate is e.predicate else load(e.buffer, indices, predicate)
 
 
+def _ramp(r: Rewriter, e: Ramp) -> Expr:
+    base, stride = r.rewrite(e.base), r.rewrite(e.stride)
+    return e if base is e.base and stride is e.stride else ramp(base, stride, e.dtype.lanes)
+
+
+def _broadcast(r: Rewriter, e: Broadcast) -> Expr:
+    value = r.rewrite(e.value)
+    return e if value is e.value else broadcast(value, e.dtype.lanes)
+
+
 def _many(r: Rewriter, e: Expr) -> Expr:
     old = e.children
     new = _all(r, old)
@@ -226,8 +239,8 @@ def _prefetch(r: Rewriter, s: Prefetch) -> Stmt:
 
 def _rebuild_table() -> dict[type, Callable[[Any, Any], Any]]:
     by_base: dict[type, Callable[[Any, Any], Any]] = {
-        Var: _leaf, Const: _leaf, Binary: _binary, Choice: _choice, Load: _load, Ramp: _many, Call: _many,
-        Cast: _unary("value"), Broadcast: _unary("value"), Not: _unary("a"),
+        Var: _leaf, Const: _leaf, Binary: _binary, Choice: _choice, Load: _load, Ramp: _ramp, Call: _many,
+        Cast: _unary("value"), Broadcast: _broadcast, Not: _unary("a"),
         Store: _store, Seq: _seq, For: _for, If: _if, Allocate: _allocate, Bind: _bind, Produce: _produce, Prefetch: _prefetch,
     }  # fmt: skip
     table: dict[type, Callable[[Any, Any], Any]] = {}

@@ -9,7 +9,7 @@ from ..expr import Buffer, Const, Expr, Load, Var, const
 from ..stmt import Allocate, For, Func, Stmt, Store, seq
 from ..target import Target
 from ..verify import CLOSED, NO_VECTOR_LOOPS, PLACED, UNROLLED
-from ..visit import Rewriter, children, substitute_statement, variables_of, walk
+from ..visit import Rewriter, Substitute, children, variables_of, walk
 from .manager import Pass
 
 
@@ -63,10 +63,22 @@ class _Unroller(Rewriter):
             return loop
         if count * sum(isinstance(s, Store) for s in _statements(loop.body)) > self.max_stores:
             return loop
-        return seq(*[substitute_statement(loop.body, {loop.var: const(k, loop.var)}) for k in range(count)])
+        return seq(*_copies(loop, count))
 
     def _copies_a_tile(self, loop: For, extent: int) -> bool:
         return extent <= self.max_copies and not self.tiles.isdisjoint(self.indexed_by.get(loop.var, ()))
+
+
+def _copies(loop: For, count: int) -> list[Stmt]:
+    """The body for each value of the variable. What the first copy did not change, the others need not look at again."""
+    first = Substitute({loop.var: const(0, loop.var)})
+    copies = [first.rewrite_statement(loop.body)]
+    still = {old: new for old, new in first.memo.items() if new is old}
+    for k in range(1, count):
+        each = Substitute({loop.var: const(k, loop.var)})
+        each.memo.update(still)
+        copies.append(each.rewrite_statement(loop.body))
+    return copies
 
 
 def _indexed_by(body: Stmt, on_stack: set[Buffer]) -> dict[Var, set[Buffer]]:
