@@ -115,6 +115,17 @@ def test_padding_gives_border_interior_border():
     agree(func, new)
 
 
+def test_where_all_conditions_together_hold_nowhere_those_that_matter_most_are_split_off():
+    a, c = Buffer("A", (28,)), Buffer("C", (30,))
+    o, v = loop("o", 2), loop("v", 16, "vectorized")
+    x = o.var * 16 + v.var
+    padded = if_then_else(logical_and(as_expr(1) <= x, x < 29), load(a, [x - 1]), const(0.0, "float32"))
+    func = function(nested([o, v], If(x < 30, store(c, [x], padded))), a, c)
+    new = partitioned(func)
+    assert [line.strip() for line in lines(new)][1] == "C[v] = if_then_else(1 <= v and v < 29, A[v - 1], 0.0)"
+    agree(func, new)
+
+
 def test_a_parallel_loop_is_tested_not_split():
     n = Var("n", "int32", (0, None))
     a, c = Buffer("A", (n,)), Buffer("C", (n,))

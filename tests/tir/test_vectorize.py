@@ -173,6 +173,16 @@ def test_many_blocks_are_a_loop():
     assert lines(vectorized(func, max_unrolled=128))[0] == "for v_block in unrolled(128):"
 
 
+def test_a_few_blocks_of_which_one_needs_its_mask_are_written_one_by_one():
+    func = elementwise(lambda a, v: if_then_else(v < 21, a(v + 43), const(0.0, "float32")), 24)
+    assert lines(vectorized(func)) == [
+        "C[ramp(0, 1, 8)] = A[ramp(43, 1, 8)]",
+        "C[ramp(8, 1, 8)] = A[ramp(51, 1, 8)]",
+        "C[ramp(16, 1, 8)] = A[ramp(59, 1, 8) if ramp(16, 1, 8) < broadcast(21, 8)]",
+    ]
+    agree(func, vectorized(func))
+
+
 # --------------------------------------------------------------------------------------------------------- forms of statements
 
 

@@ -12,7 +12,7 @@ from math import gcd
 from ..affine import Terms, affine, build
 from ..bounds import constant_bounds
 from ..dtype import INT64
-from ..expr import And, Buffer, Const, Expr, FloorDiv, FloorMod, Load, Var
+from ..expr import And, Buffer, Choice, Const, Expr, FloorDiv, FloorMod, Load, Var
 from ..stmt import Allocate, Bind, For, If, Prefetch, Produce, Seq, Stmt, Store
 from ..visit import children, loads_of, substitute, variables_of
 
@@ -39,7 +39,7 @@ class LaneAnalysis:
     """The facts about the loop `loop`, whose extent is constant.
 
     Attributes: `refusal`: why its iterations cannot be lanes, or None; `widest_bytes` of the elements that differ between lanes; `private`: the
-    buffers allocated inside, of which each lane has its own.
+    buffers allocated inside, of which each lane has its own; `has_conditions`: whether some differ between lanes and read no memory.
     """
 
     def __init__(self, loop: For):
@@ -50,6 +50,7 @@ class LaneAnalysis:
         self.refusal: str | None = None
         self.widest_bytes = 1
         self.private: set[Buffer] = set()
+        self.has_conditions = False
         self._varies: dict[Expr, bool] = {loop.var: True}
         self._hazard: dict[Expr, bool] = {}
         self._inner: set[Var] = set()
@@ -100,6 +101,8 @@ class LaneAnalysis:
             if e.predicate is not None:  # type: ignore[attr-defined]
                 self._expression(e.predicate, False)  # type: ignore[attr-defined]
         else:
+            if isinstance(e, Choice) and self.varies(e.condition) and not self.hazard(e.condition):
+                self.has_conditions = True
             for child in e.children:
                 self._expression(child, is_index)
         if (not is_index or e.__class__ is Load) and e.dtype.bytes > self.widest_bytes and not e.exact and self.varies(e):
@@ -132,6 +135,7 @@ class LaneAnalysis:
     def _if(self, s: If, masked: bool) -> None:
         self._expression(s.condition, False)
         varies = self.varies(s.condition)
+        self.has_conditions = self.has_conditions or (varies and not self.hazard(s.condition))
         if masked and not varies and self.hazard(s.condition):
             self.refusal = "a condition is read under a condition that differs between lanes"
         self._statement(s.then, masked or varies)

@@ -391,7 +391,10 @@ class _Splitter:
             some = dict.fromkeys(g.crossing(g.most_inner, kind) for g in highs)
             end = last if some == up_to and len(some) == 1 else _smaller(_fold(_larger, last, some), s.extent)
         starts, sizes = (start, first, last), (sub(first, start), sub(last, first), sub(end, last))
-        if _is_zero(sizes[1]) or (s.kind in FAST_KINDS and not all(e.__class__ is Const for e in sizes)):
+        if _is_zero(sizes[1]):  # all together they hold nowhere; those that matter most might
+            most = max(g.weight for g in guards)
+            return self._pieces(s, [g for g in guards if g.weight == most], body, copies) if any(g.weight < most for g in guards) else None
+        if s.kind in FAST_KINDS and not all(e.__class__ is Const for e in sizes):
             return None
         pieces: list[Stmt] = []
         for i, (begin, size) in enumerate(zip(starts, sizes, strict=True)):

@@ -73,6 +73,9 @@ if TYPE_CHECKING:
     from ..target import Target
 
 
+_FEW_BLOCKS = 4
+
+
 @dataclass(frozen=True)
 class Vectorize(Pass):
     """Turn vectorised loops into vectors. Options: `max_unrolled`: a loop over more blocks of lanes than this is left rolled up."""
@@ -140,11 +143,14 @@ class _Loops:
         start, lanes = 0, widest
         while start < extent:
             blocks = (extent - start) // lanes
+            if analysis.has_conditions and 1 < blocks <= _FEW_BLOCKS:
+                blocks = 1  # written one by one, since often only one of them needs its mask
             if blocks:
                 loop = s if not pieces else self._again(s)
                 pieces.append(self._blocks(loop, analysis if loop is s else LaneAnalysis(loop), start, lanes, blocks))
                 start += blocks * lanes
-            lanes //= 2
+            if extent - start < lanes:
+                lanes //= 2
         return seq(*pieces)
 
     @staticmethod
