@@ -23,7 +23,7 @@ from .c_types import is_library_function, is_reserved, scalar_type, vector_eleme
 from .generated import ArgumentSpec, Generated
 from .writer import Writer, plain_identifier
 
-_MOST_UNROLLED = 64  # copies that the compiler is asked for
+_MOST_UNROLLED = 128  # stores that an unrolled loop may give
 _WORKSPACE_NAMES = ("call_bytes", "thread_bytes", "workspace", "thread_workspace")
 
 
@@ -250,7 +250,8 @@ class CGenerator(CExpressions):
             return
         if s.kind == "unrolled" and s.constant_extent is not None:
             self._uses_unroll = True
-            self.out.line(f"TW_UNROLL({min(s.constant_extent, _MOST_UNROLLED)})")
+            stores = sum(inner.__class__ is Store for inner in walk(s.body))
+            self.out.line(f"TW_UNROLL({min(s.constant_extent, max(1, _MOST_UNROLLED // max(1, stores)))})")
         with self._loop(s):
             self.write(s.body)
 
@@ -299,7 +300,7 @@ class CGenerator(CExpressions):
 
     def _write_body(self, s: For, captured: Captured) -> str:
         """The function that runs iterations `begin` to `end` of a parallel loop; its name."""
-        name = f"tw_{plain_identifier(s.var.name)}"
+        name = f"tw_each_{plain_identifier(s.var.name)}"
         while name in self._bodies:
             name += "_"
         parameters = [self._pointer(b, captured.buffers) for b in captured.buffers]

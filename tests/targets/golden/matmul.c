@@ -44,7 +44,7 @@ static void __attribute__((destructor)) tw_free_arenas(void)
     for (int i = 0; i < 16; ++i) free(tw_arenas[i]);
 }
 
-static __attribute__((noinline)) void tw_jo(const float *restrict B, float *restrict Bp, int32_t begin, int32_t end)
+static __attribute__((noinline)) void tw_each_jo(const float *restrict B, float *restrict Bp, int32_t begin, int32_t end)
 {
     for (int32_t jo = begin; jo < end; ++jo) {
         for (int32_t k = 0; k < 24; ++k) {
@@ -54,7 +54,7 @@ static __attribute__((noinline)) void tw_jo(const float *restrict B, float *rest
     }
 }
 
-static __attribute__((noinline)) void tw_io(const float *restrict A, float *restrict C, float *restrict Bp, int32_t begin, int32_t end)
+static __attribute__((noinline)) void tw_each_io(const float *restrict A, float *restrict C, float *restrict Bp, int32_t begin, int32_t end)
 {
     for (int32_t io = begin; io < end; ++io) {
         for (int32_t jo = 0; jo < 2; ++jo) {
@@ -87,12 +87,12 @@ int32_t matmul(const float *restrict A, const float *restrict B, float *restrict
     /* Bp */
     #pragma omp parallel for num_threads(2) schedule(static)
     for (int64_t part = 0; part < 2; ++part) {
-        tw_jo(B, Bp, (int64_t)2 * part / 2, (int64_t)2 * (part + 1) / 2);
+        tw_each_jo(B, Bp, (int64_t)2 * part / 2, (int64_t)2 * (part + 1) / 2);
     }
     /* C */
     #pragma omp parallel for num_threads(2) schedule(static)
     for (int64_t part = 0; part < 2; ++part) {
-        tw_io(A, C, Bp, (int64_t)6 * part / 2, (int64_t)6 * (part + 1) / 2);
+        tw_each_io(A, C, Bp, (int64_t)6 * part / 2, (int64_t)6 * (part + 1) / 2);
     }
     tw_give(workspace);
     return 0;
