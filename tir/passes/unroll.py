@@ -39,7 +39,7 @@ class Unroll(Pass):
 class _Unroller(Rewriter):
     def __init__(self, body: Stmt, on_stack: set[Buffer], max_stores: int, max_copies: int):
         super().__init__()
-        self.on_stack, self.max_stores, self.max_copies = on_stack, max_stores, max_copies
+        self.max_stores, self.max_copies = max_stores, max_copies
         self.indexed_by = _indexed_by(body, on_stack)
         unrolled = [s.var for s in _statements(body) if isinstance(s, For) and s.kind == "unrolled" and s.constant_extent is not None]
         self.tiles = {buffer for var in unrolled for buffer in self.indexed_by.get(var, ())}
