@@ -7,14 +7,16 @@ Multiplication", 2008): rows x vectors of accumulators, plus one row of the righ
 
 from __future__ import annotations
 
-from typing import Any
+import math
 
 from ...schedule.schedule import Schedule, create_schedule
 from ...te.library.operator import Operator
+from ...te.tensor import Tensor
 from ..canonical import constant_shape
 from ..space import Config
 
 _ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14)
+_PARALLEL_WORK = 1 << 19         # multiply-adds; below about 10 microseconds of work, waking the threads costs more than they save
 _BLOCKS = (1, 2, 4, 8, 16, 32)
 
 
@@ -48,27 +50,28 @@ def matmul(cfg: Config, op: Operator) -> Schedule:
     around = [panel, row_block] if panels_outside else [row_block, panel]
     stage.reorder(*batch_axes, *around, row_tile, row, column)
     stage.vectorize(column)
-    parallel = stage.fuse(*batch_axes, around[0]) if batch_axes else around[0]
-    if cfg.target.threads > 1 and rows * columns * depth > 20_000:
-        stage.parallel(parallel)
+    in_parallel = cfg.target.threads > 1 and cfg.define_knob("parallel", [True, False], default=_work(out, depth) >= _PARALLEL_WORK).val
+    outermost = stage.fuse(*batch_axes, around[0]) if batch_axes else around[0]
+    if in_parallel:
+        stage.parallel(outermost)
 
     local = schedule[accumulator]
     local.compute_at(stage, row_tile)
-    *local_batch, local_row, local_column = local.op.axis
+    *_, local_row, local_column = local.op.axis
     (k,) = local.op.reduce_axis
     k_loops = [k]
     if unroll > 1:
         k_loops = list(local.split(k, factor=unroll))
         local.unroll(k_loops[-1])
-    local.reorder(*local_batch, *k_loops, local_row, local_column)
+    local.reorder(*k_loops, local_row, local_column)
     local.vectorize(local_column)
     local.unroll(local_row)
     if packed:
-        _pack(cfg, schedule, right, accumulator, tile_columns, dense=op.name == "dense")
+        _pack(schedule, right, accumulator, tile_columns, dense=op.name == "dense", in_parallel=in_parallel)
     return schedule
 
 
-def _pack(cfg: Config, schedule: Schedule, right: Any, reader: Any, width: int, dense: bool) -> None:
+def _pack(schedule: Schedule, right: Tensor, reader: Tensor, width: int, *, dense: bool, in_parallel: bool) -> None:
     """A copy of the right operand whose panels of `width` columns lie one after another, rows of a panel contiguous."""
     copy = schedule.cache_read(right, "global", [reader])
     stage = schedule[copy]
@@ -87,8 +90,13 @@ def _pack(cfg: Config, schedule: Schedule, right: Any, reader: Any, width: int, 
         panel, column = stage.split(second, factor=width)
         stage.reorder(*batch, panel, first, column)
         stage.vectorize(column)
-    if cfg.target.threads > 1:
+    if in_parallel:
         stage.parallel(stage.fuse(*batch, panel) if batch else panel)
+
+
+def _work(out: Tensor, depth: int) -> int:
+    """Multiply-adds."""
+    return math.prod(constant_shape(out)) * depth
 
 
 def _tile_widths(columns: int, lanes: int) -> list[list[int]]:
@@ -104,15 +112,15 @@ def _default_width(columns: int, lanes: int) -> int:
 
 
 def _default_rows(rows: int, heights: list[int], vectors: int, registers: int) -> int:
-    """The rows of the register tile: accumulators, one row of the right operand and a broadcast fit the registers.
+    """As many rows as fit the registers as accumulators, beside one row of the right operand and a broadcast.
 
-    Of those, the tile that loses least: to rows that the last tile lacks, and to accumulators too few to hide the latency of a fused
-    multiply-add (about 4 cycles at 2 a cycle, so 8 to 10 independent sums).
+    A lower tile loads more for each multiply-add and has fewer independent sums to hide its latency; it is taken only where the highest
+    would leave much of the last tile empty.
     """
     most = max(1, (registers - vectors - 1) // vectors)
 
     def loss(height: int) -> float:
-        return -(-rows // height) * height / rows - 1 + 0.5 * max(0.0, 1 - height * vectors / 10)
+        return -(-rows // height) * height / rows - 1 + 0.5 * (most - height) / most
 
     return min((height for height in heights if height <= most), key=lambda height: (loss(height), -height))
 
