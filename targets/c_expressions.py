@@ -175,9 +175,8 @@ class CExpressions:
         return f"{select}({self.mask(e.condition, e.dtype.bits)}, {self.text(e.then)}, {self.text(e.otherwise)})", ATOM
 
     def _arm(self, e: Expr) -> str:
-        """One arm of a conditional expression: both must be of one C type, and a vector in memory has one of its own."""
-        in_memory_type = e.__class__ is Load and e.dtype.lanes > 1
-        return f"({self.helpers.value_type(e.dtype)}){self.text(e, UNARY)}" if in_memory_type else self.text(e, CHOICE + 1)
+        """One arm of a conditional expression: both must be of one C type, and what begins with a vector in memory has one of its own."""
+        return f"({self.helpers.value_type(e.dtype)}){self.text(e, UNARY)}" if e.dtype.lanes > 1 else self.text(e, CHOICE + 1)
 
     def mask(self, e: Expr, bits: int, level: int = 0) -> str:
         """A vector of bools as a mask with elements of `bits` bits."""
