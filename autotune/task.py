@@ -183,7 +183,7 @@ class Task:
         target = Target("c", threads=1, march=self.target.march)
         module = build(create_schedule(output_operations(self.tensors)), self.tensors, target=target)
         values = iter(inputs)
-        arrays = [np.ascontiguousarray(next(values)) if isinstance(tensor.op, PlaceholderOp)
+        arrays = [np.asarray(next(values), order="C") if isinstance(tensor.op, PlaceholderOp)
                   else np.empty(constant_shape(tensor), numpy_dtype(tensor.dtype)) for tensor in self.tensors]
         module(*arrays)
         outputs = [array for array, tensor in zip(arrays, self.tensors, strict=True) if not isinstance(tensor.op, PlaceholderOp)]

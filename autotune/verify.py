@@ -125,7 +125,7 @@ def make_check(tensors: Sequence[Tensor], reference: Callable[..., Any], seed: i
     for tensor, array in zip(outputs, expected, strict=True):
         if array.shape != tensor.shape:
             raise ArgumentError(f"the reference gives shape {array.shape} for output '{tensor.name}', which has shape {tensor.shape}")
-        values[tensor] = np.ascontiguousarray(array.astype(numpy_dtype(tensor.dtype)))
+        values[tensor] = np.array(array, dtype=numpy_dtype(tensor.dtype), order="C")
     return Check(tuple(values[tensor] for tensor in tensors), tuple(tensor in outputs for tensor in tensors), largest is not None)
 
 

@@ -13,12 +13,22 @@ from ...te.library.operator import Operator
 from ...te.tensor import Tensor
 from ...tir.target import Target
 from ..space import Config
+from .attention import attention
+from .conv2d import conv2d
 from .general import general
 from .matmul import matmul
+from .rows import rows
+from .transpose import transpose
 
 OperatorTemplate = Callable[[Config, Operator], Schedule]
 
-OPERATOR_TEMPLATES: dict[str, OperatorTemplate] = {"matmul": matmul, "dense": matmul, "batch_matmul": matmul}
+OPERATOR_TEMPLATES: dict[str, OperatorTemplate] = {
+    "matmul": matmul, "dense": matmul, "batch_matmul": matmul,
+    "attention": attention,
+    "conv2d": conv2d,
+    "transpose": transpose,
+    "softmax": rows, "layer_norm": rows, "rms_norm": rows, "sum": rows,
+}
 
 
 def template_for(operator: Operator) -> OperatorTemplate:

@@ -21,9 +21,11 @@ from ...tir.expr import Call, Load
 from ...tir.visit import variables_of, walk
 from ..canonical import output_operations
 from ..space import Config
+from .rows import reduce_in_lanes
 
 _UNROLLED_TILE_ROWS = (1, 2, 3, 4, 6, 8)
 _VECTORS = (1, 2, 4)
+_PARALLEL_WORK = 1 << 15         # points; below about 10 microseconds of work, waking the threads costs more than they save
 
 
 def general(cfg: Config, tensors: Sequence[Tensor]) -> Schedule:
@@ -83,7 +85,7 @@ def tile_stage(cfg: Config, schedule: Schedule, stage: Any, producer: Any = None
         if op.axis and _vector_axis_is_useful(op):
             _register_tile(cfg, schedule, stage, producer)
             return
-        if producer is None and op.reducer.associative and not op.init:
+        if producer is None and op.reducer.associative:
             _row_reduction(cfg, schedule, stage)
             return
     _plain(cfg, stage)
@@ -181,24 +183,15 @@ def _default_width(extent: int, lanes: int) -> int:
 
 
 def _row_reduction(cfg: Config, schedule: Schedule, stage: Any) -> None:
-    """Each vector lane reduces its share of the last reduce axis; the lanes are combined at the end."""
+    """Vector lanes each reduce a share of the last reduce axis; the partial results of a row are combined at its end."""
     name, op = stage.name, stage.op
     lanes = cfg.target.lanes(max(value.dtype.bytes for value in op.body))
-    last = op.reduce_axis[-1]
-    width = cfg.define_split(f"{name}.lanes", _extent(last), candidates=[[lanes * count] for count in (1, 2, 4, 8)], default=[4 * lanes])
-    if _extent(last) < 2 * width.factors[0]:
-        _plain(cfg, stage)
-        return
-    _, lane = width.apply(schedule, stage, last)
-    partial = schedule.rfactor(stage.outputs[0], lane)
-    partials = schedule[partial[0] if isinstance(partial, list) else partial]
-    lane_axis, *rows = partials.op.axis
-    partials.reorder(*rows, *partials.op.reduce_axis, lane_axis)
-    partials.vectorize(lane_axis)
-    if stage.op.axis:
-        partials.set_scope("local")
-        partials.compute_at(stage, stage.op.axis[-1])
-        _parallel_outer(cfg, stage, list(stage.op.axis), name, keep=0)
+    vectors = cfg.define_knob(f"{name}.vectors", [4, 1, 2, 8]).val
+    for partial in reduce_in_lanes(schedule, stage, lanes, vectors):
+        if stage.op.axis:
+            partial.set_scope("local")
+            partial.compute_at(stage, stage.op.axis[-1])
+    _parallel_outer(cfg, stage, list(stage.op.axis), name, keep=0)
 
 
 def _plain(cfg: Config, stage: Any) -> None:
@@ -219,14 +212,14 @@ def _plain(cfg: Config, stage: Any) -> None:
 
 def _parallel_outer(cfg: Config, stage: Any, outer: list[IterVar], name: str, keep: int) -> None:
     """Fuses the outermost loops into one parallel loop; by default as few as give each thread several iterations, and at least `keep` are left."""
-    if cfg.target.threads == 1:
+    if cfg.target.threads == 1 or not outer:
         return
     most = max(1, len(outer) - keep)
     extents = [int(stage.nominal_extent(axis)) for axis in outer]
     enough = next((count for count in range(1, most + 1) if math.prod(extents[:count]) >= 4 * cfg.target.threads), most)
     work = math.prod(extents) * math.prod(_extent(axis) for axis in getattr(stage.op, "reduce_axis", ()))
     count = cfg.define_knob(f"{name}.parallel", [enough, *(n for n in range(0, len(outer) + 1) if n != enough)],
-                            default=enough if work > 2048 else 0).val
+                            default=enough if work >= _PARALLEL_WORK else 0).val
     if count > 0:
         stage.parallel(outer[0] if count == 1 else stage.fuse(*outer[:count]))
 

@@ -14,8 +14,8 @@ from ...te.library.operator import Operator
 from ...te.tensor import Tensor
 from ..canonical import constant_shape
 from ..space import Config
+from .register_tile import ROWS, default_rows, default_width, pack_rows, tile_widths
 
-_ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14)
 _PARALLEL_WORK = 1 << 19         # multiply-adds; below about 10 microseconds of work, waking the threads costs more than they save
 _BLOCKS = (1, 2, 4, 8, 16, 32)
 
@@ -30,11 +30,11 @@ def matmul(cfg: Config, op: Operator) -> Schedule:
     registers = cfg.target.vector_registers
 
     accumulator = schedule.cache_write(out, "local")
-    tile_columns = cfg.define_split("columns", columns, candidates=_tile_widths(columns, lanes),
-                                    default=[_default_width(columns, lanes)]).factors[0]
-    heights = [r for r in _ROWS if r <= rows]
+    tile_columns = cfg.define_split("columns", columns, candidates=tile_widths(columns, lanes),
+                                    default=[default_width(columns, lanes)]).factors[0]
+    heights = [r for r in ROWS if r <= rows]
     tile_rows = cfg.define_split("rows", rows, candidates=[[r] for r in heights],
-                                 default=[_default_rows(rows, heights, -(-tile_columns // lanes), registers)]).factors[0]
+                                 default=[default_rows(rows, heights, -(-tile_columns // lanes), registers)]).factors[0]
     cfg.constrain(["rows", "columns"], lambda r, c: r[-1] * -(-c[-1] // lanes) <= 2 * registers)
     block = cfg.define_knob("row_tiles_per_block", _BLOCKS, default=_default_block(-(-rows // tile_rows), cfg.target.threads)).val
     cfg.constrain(["rows", "row_tiles_per_block"], lambda r, n: n == 1 or r[-1] * n < 2 * rows)
@@ -73,23 +73,18 @@ def matmul(cfg: Config, op: Operator) -> Schedule:
 
 def _pack(schedule: Schedule, right: Tensor, reader: Tensor, width: int, *, dense: bool, in_parallel: bool) -> None:
     """A copy of the right operand whose panels of `width` columns lie one after another, rows of a panel contiguous."""
-    copy = schedule.cache_read(right, "global", [reader])
-    stage = schedule[copy]
-    axes = stage.op.axis
-    if len(axes) == 3:
+    stage = schedule[schedule.cache_read(right, "global", [reader])]
+    if dense:
+        pack_rows(stage, width, in_parallel)
+        return
+    *batch, k, j = stage.op.axis
+    if batch:
         stage.transform_layout(lambda b, k, j: [b, j // width, k, j % width])
-    elif dense:
-        stage.transform_layout(lambda j, k: [j // width, k, j % width])
     else:
         stage.transform_layout(lambda k, j: [j // width, k, j % width])
-    *batch, first, second = axes
-    if dense:
-        panel, column = stage.split(first, factor=width)
-        stage.reorder(*batch, panel, second, column)
-    else:
-        panel, column = stage.split(second, factor=width)
-        stage.reorder(*batch, panel, first, column)
-        stage.vectorize(column)
+    panel, column = stage.split(j, factor=width)
+    stage.reorder(*batch, panel, k, column)
+    stage.vectorize(column)
     if in_parallel:
         stage.parallel(stage.fuse(*batch, panel) if batch else panel)
 
@@ -97,32 +92,6 @@ def _pack(schedule: Schedule, right: Tensor, reader: Tensor, width: int, *, dens
 def _work(out: Tensor, depth: int) -> int:
     """Multiply-adds."""
     return math.prod(constant_shape(out)) * depth
-
-
-def _tile_widths(columns: int, lanes: int) -> list[list[int]]:
-    """Whole vectors, or all columns of a narrow result."""
-    if columns < lanes:
-        return [[columns]]
-    return [[lanes * count] for count in (1, 2, 3, 4) if lanes * count <= columns]
-
-
-def _default_width(columns: int, lanes: int) -> int:
-    """Two vectors: they leave room for 6 rows in 16 registers, and for 14 in 32."""
-    return 2 * lanes if columns >= 2 * lanes else min(columns, lanes)
-
-
-def _default_rows(rows: int, heights: list[int], vectors: int, registers: int) -> int:
-    """As many rows as fit the registers as accumulators, beside one row of the right operand and a broadcast.
-
-    A lower tile loads more for each multiply-add and has fewer independent sums to hide its latency; it is taken only where the highest
-    would leave much of the last tile empty.
-    """
-    most = max(1, (registers - vectors - 1) // vectors)
-
-    def loss(height: int) -> float:
-        return -(-rows // height) * height / rows - 1 + 0.5 * (most - height) / most
-
-    return min((height for height in heights if height <= most), key=lambda height: (loss(height), -height))
 
 
 def _default_block(row_tiles: int, threads: int) -> int:

@@ -1,0 +1,50 @@
+"""A tile of results that is kept in vector registers: its sizes, and panels of an operand that fit it; shared by several families."""
+
+from __future__ import annotations
+
+from typing import Any
+
+ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14)
+
+
+def tile_widths(columns: int, lanes: int) -> list[list[int]]:
+    """Whole vectors, or all columns of a narrow result."""
+    if columns < lanes:
+        return [[columns]]
+    return [[lanes * count] for count in (1, 2, 3, 4) if lanes * count <= columns]
+
+
+def default_width(columns: int, lanes: int) -> int:
+    """Two vectors: they leave room for 6 rows in 16 registers, and for 14 in 32."""
+    return 2 * lanes if columns >= 2 * lanes else min(columns, lanes)
+
+
+def default_rows(rows: int, heights: list[int], vectors: int, registers: int) -> int:
+    """As many rows as fit the registers as accumulators, beside one row of the right operand and a broadcast.
+
+    A lower tile loads more for each multiply-add and has fewer independent sums to hide its latency; it is taken only where the highest
+    would leave much of the last tile empty.
+    """
+    most = max(1, (registers - vectors - 1) // vectors)
+
+    def loss(height: int) -> float:
+        return -(-rows // height) * height / rows - 1 + 0.5 * (most - height) / most
+
+    return min((height for height in heights if height <= most), key=lambda height: (loss(height), -height))
+
+
+def pack_rows(stage: Any, width: int, in_parallel: bool) -> None:
+    """Packs an operand whose rows [.., j, k] become panels of `width` rows, k by k: [.., j // width, k, j % width].
+
+    Blocks of 16 k are read along the rows and written across the panel, so that whole cache lines are used on both sides.
+    """
+    if len(stage.op.axis) == 2:
+        stage.transform_layout(lambda j, k: [j // width, k, j % width])
+    else:
+        stage.transform_layout(lambda b, h, j, k: [b, h, j // width, k, j % width])
+    *batch, j, k = stage.op.axis
+    panel, row = stage.split(j, factor=width)
+    block, column = stage.split(k, factor=16)
+    stage.reorder(*batch, panel, block, row, column)
+    if in_parallel:
+        stage.parallel(stage.fuse(*batch, panel) if batch else panel)
