@@ -24,9 +24,16 @@ class DType(str):
     bytes: int  # of one element in memory
     low: int | float  # smallest finite value of an element
     high: int | float  # largest finite value
+    by_lanes: dict[int, DType]  # what `vector` gave
 
     def vector(self, lanes: int) -> DType:
         """The type with the same element and `lanes` lanes."""
+        found = self.by_lanes.get(lanes)
+        if found is None:
+            found = self.by_lanes[lanes] = self._vector(lanes)
+        return found
+
+    def _vector(self, lanes: int) -> DType:
         return dtype(self.element if lanes == 1 else f"{self.element!s}x{lanes}")
 
 
@@ -66,7 +73,7 @@ def _make(name: str) -> DType:
         raise TEError(f"unknown dtype {name!r}: expected one of {', '.join(_SCALARS)}")
     kind, bits, high = _SCALARS[match[1]]
     made = DType(name)
-    made.kind, made.bits, made.bytes = kind, bits, bits // 8
+    made.kind, made.bits, made.bytes, made.by_lanes = kind, bits, bits // 8, {}
     made.lanes = int(match[2] or 1)
     made.is_float, made.is_bool, made.is_integer = kind == "float", kind == "bool", kind in ("int", "uint")
     if kind == "float":

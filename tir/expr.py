@@ -676,6 +676,9 @@ def _lift(make: Callable[[Expr, Expr], Expr], a: Expr, b: Expr) -> Expr | None:
 
 def add(a: Expr, b: Expr) -> Expr:
     """a + b"""
+    known = a._users.get((Add, a, b))
+    if known is not None:
+        return known
     if a.dtype is not b.dtype or a.dtype.kind == "bool":
         a, b = _arithmetic_operands(a, b)
     kind = a.dtype
@@ -706,6 +709,9 @@ def add(a: Expr, b: Expr) -> Expr:
 
 def sub(a: Expr, b: Expr) -> Expr:
     """a - b"""
+    known = a._users.get((Sub, a, b))
+    if known is not None:
+        return known
     if a.dtype is not b.dtype or a.dtype.kind == "bool":
         a, b = _arithmetic_operands(a, b)
     kind = a.dtype
@@ -738,6 +744,9 @@ def sub(a: Expr, b: Expr) -> Expr:
 
 def mul(a: Expr, b: Expr) -> Expr:
     """a * b"""
+    known = a._users.get((Mul, a, b))
+    if known is not None:
+        return known
     if a.dtype is not b.dtype or a.dtype.kind == "bool":
         a, b = _arithmetic_operands(a, b)
     kind = a.dtype
@@ -1024,6 +1033,9 @@ def cast(a: Expr, to: DType) -> Expr:
 
 def ramp(base: Expr, stride: Expr | int, lanes: int) -> Expr:
     """The vector base, base + stride, ... of `lanes` integers."""
+    known = base._users.get((Ramp, base, stride, lanes))
+    if known is not None:
+        return known
     if isinstance(stride, int):
         stride = const(stride, base.dtype)
     if base.dtype is not stride.dtype:
@@ -1038,6 +1050,9 @@ def ramp(base: Expr, stride: Expr | int, lanes: int) -> Expr:
 
 def broadcast(value: Expr, lanes: int) -> Expr:
     """The vector whose `lanes` lanes are all `value`."""
+    known = value._users.get((Broadcast, lanes))
+    if known is not None:
+        return known
     if lanes == 1:
         return value
     if value.dtype.lanes > 1:
@@ -1048,6 +1063,14 @@ def broadcast(value: Expr, lanes: int) -> Expr:
 def load(buffer: Buffer, indices: Sequence[Expr], predicate: Expr | None = None) -> Expr:
     """The element `buffer[indices]`; with a vector among the indices, a vector of elements; read only where `predicate` holds, 0 elsewhere."""
     indices = tuple(indices)
+    home: Expr | Buffer = buffer
+    for index in indices:
+        if index.__class__ is not Const:
+            home = index
+            break
+    known = home._users.get((Load, buffer, indices, predicate))
+    if known is not None:
+        return known
     lanes = 1
     for index in indices:
         lanes = max(lanes, index.dtype.lanes)
@@ -1058,11 +1081,6 @@ def load(buffer: Buffer, indices: Sequence[Expr], predicate: Expr | None = None)
         predicate = None
     if lanes > 1 and all(i.dtype.lanes == 1 or i.__class__ is Broadcast for i in indices) and predicate is None:
         return broadcast(load(buffer, [i.value if i.__class__ is Broadcast else i for i in indices]), lanes)  # type: ignore[attr-defined]
-    home: Expr | Buffer = buffer
-    for index in indices:
-        if index.__class__ is not Const:
-            home = index
-            break
     kind = buffer.dtype if lanes == 1 else buffer.dtype.vector(lanes)
     return _intern_on(home, (Load, buffer, indices, predicate), kind, False, Load, buffer=buffer, indices=indices, predicate=predicate)
 

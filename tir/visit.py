@@ -305,12 +305,16 @@ def walk(node: Expr | Stmt) -> Iterator[Any]:
     stack: list[Any] = [node]
     while stack:
         current = stack.pop()
-        if isinstance(current, Expr):
-            if current in seen:
-                continue
+        cls = current.__class__
+        below = _STATEMENT_CHILDREN.get(cls)
+        if below is not None:
+            yield current
+            stack.extend(below(current)[::-1])
+        elif current not in seen:
             seen.add(current)
-        yield current
-        stack.extend(reversed(children(current)))
+            yield current
+            if cls is not Var and cls is not Const:
+                stack.extend(current.children[::-1])
 
 
 def variables_of(node: Expr | Stmt) -> set[Var]:

@@ -64,6 +64,7 @@ class _Hoister:
         self.on_stack: set[Buffer] = set()
         self._facts: dict[Expr, _Facts] = {}
         self._stored: dict[int, frozenset[Buffer]] = {}
+        self._sizes: dict[Expr, int] = {}
 
     # ----------------------------------------------------------------------------------------------------------- statements
 
@@ -222,9 +223,13 @@ class _Hoister:
 
     def _without_repetition(self, s: Store) -> Stmt:
         """`s`, with what it repeats bound before it if it would be long to write."""
-        sizes: dict[Expr, int] = {}
-        total = sum([_tree_size(e, sizes) for e in children(s)])
-        if total <= self.largest_tree or 3 * total <= 4 * len(sizes):
+        total = sum([_tree_size(e, self._sizes) for e in children(s)])
+        if total <= self.largest_tree:
+            return s
+        sizes: dict[Expr, int] = {}  # of what is in this statement
+        for e in children(s):
+            _tree_size(e, sizes)
+        if 3 * total <= 4 * len(sizes):
             return s
         binder = _Binder(self, sizes, _places(children(s)))
         new = binder.rewrite_statement(s)
