@@ -49,8 +49,10 @@ class CGenerator(CExpressions):
         super().__init__(target.vector_bytes)
         self.func, self.target = func, target
         self.out = Writer(1)
-        self.uses_openmp = self._uses_unroll = self._uses_thread_number = False
+        self.uses_openmp = self._uses_unroll = self._uses_thread_number = self._uses_thread_workspace = False
         self._inside_parallel = False
+        self._stage = ""  # whose loops are being written
+        self._threads_begin = self._thread_bytes = ""
         self._bodies: dict[str, str] = {}  # the functions that parallel loops call, by name
         self._types: dict[Var, str] = {}  # the C types of variables
         self._in_registers = register_buffers(func.body)
@@ -70,9 +72,16 @@ class CGenerator(CExpressions):
         for size, passed in zip(self.func.sizes, sizes, strict=True):
             if self.names.of(size) != passed:
                 self.out.line(f"const {self._types[size]} {self.names.of(size)} = ({self._types[size]}){passed};")
-        self._open_workspace()
+        opening = self._open_workspace() if self._has_workspace() else []
+        sizes_above, self.out = self.out, Writer(1)
         self.write(self.func.body)
-        if self._has_workspace():
+        body, self.out = self.out, sizes_above
+        if self._uses_thread_workspace:  # by parallel loops that run in no threads
+            opening.append(f"unsigned char *thread_workspace = {self._threads_begin};")
+        for line in opening:
+            self.out.line(line)
+        self.out.lines_of(body)
+        if opening:
             self.out.line("tw_give(workspace);")
         self.out.line("return 0;")
         head = f"int32_t {name}({', '.join(parameters) or 'void'})"
@@ -119,17 +128,24 @@ class CGenerator(CExpressions):
         """Bytes a call and a thread need together, as far as they are constant."""
         return sum(b if isinstance(b, int) else int(b.value) if isinstance(b, Const) else 0 for b in self.func.workspace_bytes)
 
-    def _open_workspace(self) -> None:
-        if not self._has_workspace():
-            return
-        call, thread = (str(b) if isinstance(b, int) else self.text(b, UNARY) for b in self.func.workspace_bytes)
-        line = self.out.line
-        line(f"const uint64_t call_bytes = (uint64_t){call}, thread_bytes = ((uint64_t){thread} + 63) / 64 * 64;")
-        line(f"unsigned char *workspace = tw_take(call_bytes + {self.target.threads} * thread_bytes);")
-        line("if (!workspace) return 1;")
-        if thread != "0":  # for parallel loops that run in no threads
-            line("unsigned char *thread_workspace = workspace + call_bytes;")
-            line("(void)thread_workspace;")
+    def _open_workspace(self) -> list[str]:
+        """Lines that take the workspace; where the threads' parts of it begin is then in `self._threads_begin`, how long they are in `self._thread_bytes`."""
+        lines, sizes, known = [], [], []
+        for word, count in zip(("call_bytes", "thread_bytes"), self.func.workspace_bytes, strict=True):
+            if isinstance(count, Const):
+                count = int(count.value)
+            if isinstance(count, int):
+                known.append((count + 63) // 64 * 64)
+                sizes.append(str(known[-1]))
+            else:
+                lines.append(f"const uint64_t {word} = ((uint64_t){self.text(count, UNARY)} + 63) / 64 * 64;")
+                sizes.append(word)
+        call, self._thread_bytes = sizes
+        self._threads_begin = "workspace" if call == "0" else f"workspace + {call}"
+        total = f"{call} + {self.target.threads} * (uint64_t){self._thread_bytes}"
+        if len(known) == 2:
+            total = f"{known[0] + self.target.threads * known[1]}ull"
+        return [*lines, f"unsigned char *workspace = tw_take({total});", "if (!workspace) return 1;"]
 
     def write_Allocate(self, s: Allocate) -> None:
         buffer, place = s.buffer, s.place
@@ -145,6 +161,7 @@ class CGenerator(CExpressions):
             self.out.line(f"{kind} {self.names.declare(buffer, buffer.name)}[{max(size, 1)}] __attribute__((aligned(64)));")
         else:
             base = "workspace" if place.kind == "call" else "thread_workspace"
+            self._uses_thread_workspace |= place.kind == "thread" and not self._inside_parallel
             offset = str(place.offset) if isinstance(place.offset, int) else self.text(place.offset, PRODUCT)
             restrict = "restrict " if self._aliases.is_alone(buffer) else ""
             self.out.line(f"{kind} *{restrict}{self.names.declare(buffer, buffer.name)} = ({kind} *)({base} + {offset});")
@@ -172,8 +189,10 @@ class CGenerator(CExpressions):
             self.write(child)
 
     def write_Produce(self, s: Produce) -> None:
-        self.out.line(f"/* {plain_identifier(s.name)} */")
+        outside, self._stage = self._stage, plain_identifier(s.name)
+        self.out.line(f"/* {self._stage} */")
         self.write(s.body)
+        self._stage = outside
 
     def write_If(self, s: If) -> None:
         with self.out.block(f"if ({self.text(s.condition)}) {{", "}" if s.otherwise is None else "} else {"), self.names.scope():
@@ -288,12 +307,12 @@ class CGenerator(CExpressions):
             part = self.names.fresh("part")
         limit, count = self.text(s.extent, PRODUCT), str(threads)
         if uneven:
-            given += ["workspace + call_bytes + omp_get_thread_num() * thread_bytes"] * private + [part, f"{part} + 1"]
+            given += [f"{self._threads_begin} + (int64_t)omp_get_thread_num() * {self._thread_bytes}"] * private + [part, f"{part} + 1"]
             self._uses_thread_number |= private
             count = limit
         else:
-            given += [f"workspace + call_bytes + {part} * thread_bytes"] * private
-            given += [f"(int64_t){limit} * {part} / {threads}", f"(int64_t){limit} * ({part} + 1) / {threads}"]
+            given += [f"{self._threads_begin} + {part} * {self._thread_bytes}"] * private
+            given += [f"{limit} * {part} / {threads}", f"{limit} * ({part} + 1) / {threads}"]
         self.out.line(f"#pragma omp parallel for num_threads({threads}) schedule({'dynamic' if uneven else 'static'}){only_if}")
         with self.out.block(f"for (int64_t {part} = 0; {part} < {count}; ++{part}) {{"):
             self.out.line(f"{body}({', '.join(given)});")
@@ -313,7 +332,8 @@ class CGenerator(CExpressions):
             with self.out.block(f"for ({kind} {var} = {begin}; {var} < {end}; ++{var}) {{"):
                 self.write(s.body)
         parameters += [f"{kind} {begin}", f"{kind} {end}"]
-        self._bodies[name] = f"static __attribute__((noinline)) void {name}({', '.join(parameters)})\n{{\n{self.out.text()}}}\n"
+        comment = f"/* {self._stage or plain_identifier(self.func.name)}: the iterations of {var} that one thread runs at a time. */\n"
+        self._bodies[name] = f"{comment}static __attribute__((noinline)) void {name}({', '.join(parameters)})\n{{\n{self.out.text()}}}\n"
         self.out, self._inside_parallel = outside, False
         return name
 

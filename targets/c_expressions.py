@@ -104,6 +104,8 @@ class CExpressions:
         symbol, precedence, left, right = OPERATORS[name]
         if name in ("Add", "Sub", "Mul") and kind.is_integer and not e.exact:
             return self._wrapping(e, symbol, precedence, left, right)
+        if name == "Add" and kind.kind == "int" and e.b.__class__ is Const and -(1 << 31) < e.b.value < 0:  # type: ignore[attr-defined]
+            return f"{self.text(e.a, left)} - {-e.b.value}", precedence  # type: ignore[attr-defined]
         if kind.lanes > 1 and kind.is_float:
             return f"{self._scalar_operand(e.a, e.b, left)} {symbol} {self._scalar_operand(e.b, e.a, right)}", precedence
         return f"{self.text(e.a, left)} {symbol} {self.text(e.b, right)}", precedence

@@ -20,14 +20,9 @@ class Writer:
         """One line; an empty one gets no indentation."""
         self._lines.append(_INDENT * self._depth + text if text else "")
 
-    def text_block(self, text: str) -> None:
-        """Lines that bring their own indentation, which is kept relative to the current depth."""
-        for line in text.rstrip("\n").split("\n"):
-            self.line(line)
-
-    def unindented(self, text: str) -> None:
-        """A line that starts at the margin, such as a preprocessor directive."""
-        self._lines.append(text)
+    def lines_of(self, other: Writer) -> None:
+        """What another writer wrote, with its own indentation."""
+        self._lines += other._lines
 
     @contextmanager
     def block(self, head: str, tail: str = "}") -> Iterator[None]:

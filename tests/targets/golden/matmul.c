@@ -44,6 +44,7 @@ static void __attribute__((destructor)) tw_free_arenas(void)
     for (int i = 0; i < 16; ++i) free(tw_arenas[i]);
 }
 
+/* Bp: the iterations of jo that one thread runs at a time. */
 static __attribute__((noinline)) void tw_each_jo(const float *restrict B, float *restrict Bp, int32_t begin, int32_t end)
 {
     for (int32_t jo = begin; jo < end; ++jo) {
@@ -54,6 +55,7 @@ static __attribute__((noinline)) void tw_each_jo(const float *restrict B, float 
     }
 }
 
+/* C: the iterations of io that one thread runs at a time. */
 static __attribute__((noinline)) void tw_each_io(const float *restrict A, float *restrict C, float *restrict Bp, int32_t begin, int32_t end)
 {
     for (int32_t io = begin; io < end; ++io) {
@@ -80,19 +82,18 @@ static __attribute__((noinline)) void tw_each_io(const float *restrict A, float 
 
 int32_t matmul(const float *restrict A, const float *restrict B, float *restrict C)
 {
-    const uint64_t call_bytes = (uint64_t)3072, thread_bytes = ((uint64_t)0 + 63) / 64 * 64;
-    unsigned char *workspace = tw_take(call_bytes + 2 * thread_bytes);
+    unsigned char *workspace = tw_take(3072ull);
     if (!workspace) return 1;
     float *restrict Bp = (float *)(workspace + 0);
     /* Bp */
     #pragma omp parallel for num_threads(2) schedule(static)
     for (int64_t part = 0; part < 2; ++part) {
-        tw_each_jo(B, Bp, (int64_t)2 * part / 2, (int64_t)2 * (part + 1) / 2);
+        tw_each_jo(B, Bp, 2 * part / 2, 2 * (part + 1) / 2);
     }
     /* C */
     #pragma omp parallel for num_threads(2) schedule(static)
     for (int64_t part = 0; part < 2; ++part) {
-        tw_each_io(A, C, Bp, (int64_t)6 * part / 2, (int64_t)6 * (part + 1) / 2);
+        tw_each_io(A, C, Bp, 6 * part / 2, 6 * (part + 1) / 2);
     }
     tw_give(workspace);
     return 0;
