@@ -6,6 +6,7 @@ one name here.
 
 from .attention import attention
 from .conv2d import conv1d, conv2d, depthwise_conv2d
+from .conv2d_variants import conv2d_im2col, conv2d_transpose, conv2d_winograd
 from .elementwise import gelu, relu, silu, transpose
 from .matmul import batch_matmul, dense, gemv, matmul
 from .norm import batch_norm, layer_norm, rms_norm, softmax
@@ -14,6 +15,7 @@ from .pool import pool2d
 from .reduction import argmax, sum
 
 __all__ = [
-    "OPERATORS", "Operator", "argmax", "attention", "batch_matmul", "batch_norm", "conv1d", "conv2d", "dense", "depthwise_conv2d", "gelu",
-    "gemv", "layer_norm", "matmul", "pool2d", "relu", "rms_norm", "silu", "softmax", "sum", "transpose",
+    "OPERATORS", "Operator", "argmax", "attention", "batch_matmul", "batch_norm", "conv1d", "conv2d", "conv2d_im2col", "conv2d_transpose",
+    "conv2d_winograd", "dense", "depthwise_conv2d", "gelu", "gemv", "layer_norm", "matmul", "pool2d", "relu", "rms_norm", "silu", "softmax", "sum",
+    "transpose",
 ]  # fmt: skip
