@@ -64,9 +64,14 @@ def _reduction_read_here(schedule: Schedule, stage: Any) -> Any:
         readers = [reader for reader in schedule.stages if tensor in _tensors_read(schedule, reader) and reader.attach.kind != "inline"]
         loads = [node for value in stage.op.body for node in walk(value) if isinstance(node, Load) and node.buffer is tensor.buffer]
         own = tuple(axis.var for axis in stage.op.axis)
-        if len(readers) == 1 and loads and all(load.indices == own for load in loads):
+        if len(readers) == 1 and loads and all(_same(load.indices, own) for load in loads):
             return producer
     return None
+
+
+def _same(a: Sequence[Any], b: Sequence[Any]) -> bool:
+    """Whether two lists of indices are the same expressions (`==` would build comparisons)."""
+    return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
 
 
 def _tensors_read(schedule: Schedule, stage: Any) -> list[Tensor]:
