@@ -1,10 +1,17 @@
-"""What all tests share: golden files. `pytest --update-golden` writes them anew; look at the difference before you commit it."""
+"""What all tests share: checks between passes, and golden files.
+
+Every lowering in a test is verified after each pass (TILEWRIGHT_VERIFY=2, unless the caller sets another level; 3 also interprets).
+`pytest --update-golden` writes golden files anew; look at the difference before you commit it.
+"""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
+
+os.environ.setdefault("TILEWRIGHT_VERIFY", "2")
 
 
 def pytest_addoption(parser):
