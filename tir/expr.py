@@ -166,10 +166,11 @@ class ExprLike:
 class Expr(ExprLike):
     """A node. Attributes: `dtype`; `exact` (integer arithmetic that never wraps, see the top of this file)."""
 
-    __slots__ = ("__weakref__", "_bounds", "_modulus", "_users", "dtype", "exact")
+    __slots__ = ("__weakref__", "_bounds", "_ground", "_modulus", "_users", "dtype", "exact")
 
     dtype: DType
     exact: bool
+    _ground: bool  # made of constants only
     _users: dict[Any, Expr]  # the nodes interned on this one
     _bounds: Any  # bounds.py keeps its results here
     _modulus: Any
@@ -203,7 +204,7 @@ class Var(Expr):
     def __init__(self, name: str, dtype_: str = "int32", bounds: tuple[int | None, int | None] = (None, None)):
         self.name, self.dtype, self.bounds = name, dtype(dtype_), bounds
         self.exact = self.dtype.is_integer
-        self._users, self._bounds, self._modulus = {}, None, None
+        self._users, self._bounds, self._modulus, self._ground = {}, None, None, False
 
     def fresh(self, dtype_: str | None = None, bounds: tuple[int | None, int | None] | None = None) -> Var:
         """A new variable of this name, as exact as this one; of this dtype and these bounds unless others are given."""
@@ -451,6 +452,7 @@ class Buffer:
     """
 
     __slots__ = ("__weakref__", "_users", "dtype", "name", "scope", "shape", "strides")
+    _ground = False
 
     def __init__(
         self,
@@ -539,7 +541,7 @@ def const(value: Number, dtype_: str | Expr = "int32") -> Expr:
     if node is None:
         node = object.__new__(Const)
         node.value, node.dtype, node.exact = value, kind, not kind.is_float
-        node._users, node._bounds, node._modulus = {}, None, None
+        node._users, node._bounds, node._modulus, node._ground = {}, None, None, True
         COUNTERS.nodes_built += 1
         if not kind.is_float and -64 <= value <= 1024:
             return SMALL_CONSTANTS.setdefault(key, node)  # type: ignore[no-any-return]
@@ -610,13 +612,13 @@ def same_dtype(a: Expr, b: Expr) -> tuple[Expr, Expr]:
 
 
 def _intern(cls: type[Any], a: Expr, b: Expr, kind: DType, exact: bool) -> Expr:
-    users = (a if a.__class__ is not Const else b)._users
+    users = (b if a._ground else a)._users
     key = (cls, a, b)
     node = users.get(key)
     if node is None:
         new = object.__new__(cls)
         new.a, new.b, new.dtype, new.exact = a, b, kind, exact
-        new._users, new._bounds, new._modulus = {}, None, None
+        new._users, new._bounds, new._modulus, new._ground = {}, None, None, a._ground and b._ground
         COUNTERS.nodes_built += 1
         node = users.setdefault(key, new)
     return node
@@ -630,7 +632,7 @@ def _intern_on(home: Expr | Buffer, key: tuple[Any, ...], kind: DType, exact: bo
     if node is None:
         new = object.__new__(cls)
         new.dtype, new.exact = kind, exact
-        new._users, new._bounds, new._modulus = {}, None, None
+        new._users, new._bounds, new._modulus, new._ground = {}, None, None, home._ground
         for name, value in fields.items():
             setattr(new, name, value)
         COUNTERS.nodes_built += 1
@@ -640,7 +642,7 @@ def _intern_on(home: Expr | Buffer, key: tuple[Any, ...], kind: DType, exact: bo
 
 def _home(*operands: Expr) -> Expr:
     for operand in operands:
-        if operand.__class__ is not Const:
+        if not operand._ground:
             return operand
     return operands[0]
 
@@ -1065,7 +1067,7 @@ def load(buffer: Buffer, indices: Sequence[Expr], predicate: Expr | None = None)
     indices = tuple(indices)
     home: Expr | Buffer = buffer
     for index in indices:
-        if index.__class__ is not Const:
+        if not index._ground:
             home = index
             break
     known = home._users.get((Load, buffer, indices, predicate))

@@ -1,8 +1,8 @@
 """Interning: structurally equal expressions are one object, so equality and hash are identity, and a memo table is a dict keyed by node.
 
-A node is remembered in a dictionary on its first operand that is not a constant (a constant only where there is no other), so nothing global
-holds it: when the variables of a schedule die, all that was built on them dies. Constants are in a weak table. Insertion is `setdefault`, so
-two threads that build the same node get the same object.
+A node is remembered in a dictionary on its first operand that is not made of constants only (on such a one where there is no other), so
+nothing global holds it: when the variables of a schedule die, all that was built on them dies. Constants are in a weak table. Insertion is
+`setdefault`, so two threads that build the same node get the same object.
 """
 
 from __future__ import annotations
