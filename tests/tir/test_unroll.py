@@ -41,10 +41,10 @@ def test_loops_that_index_a_register_tile_are_written_out():
         "def f(A: float32[4], B: float32[4] out):\n"
         "    for once in range(1):\n"
         "        allocate T: float32[4] in local at stack\n"
-        "        for k in range(2):\n"
-        "            T[k] = A[k] * 2.0\n"
-        "        for k in range(2):\n"
-        "            T[k + 2] = A[k + 2] * 2.0\n"
+        "        T[0] = A[0] * 2.0\n"
+        "        T[1] = A[1] * 2.0\n"
+        "        T[2] = A[2] * 2.0\n"
+        "        T[3] = A[3] * 2.0\n"
         "        B[0] = T[0]\n"
         "        B[2] = T[2]"
     )
@@ -52,11 +52,21 @@ def test_loops_that_index_a_register_tile_are_written_out():
     assert Unroll().run(result, TARGET) is result
 
 
+def test_a_long_serial_loop_over_a_tile_stays():
+    """A short one is written out with the unrolled loops over the tile, which would otherwise stay in memory."""
+    func = tile(2)
+    result = Unroll(max_copies=1).run(func, TARGET)
+    assert str(result).splitlines()[3:7] == [
+        "        for k in range(2):", "            T[k] = A[k] * 2.0", "        for k in range(2):", "            T[k + 2] = A[k + 2] * 2.0",
+    ]  # fmt: skip
+    same_values(func, result)
+
+
 def test_other_unrolled_loops_stay():
     func = tile(2, place="call")
     assert Unroll().run(func, TARGET) is func
     large = tile(100)
-    result = Unroll(max_stores=99).run(large, TARGET)
+    result = Unroll(max_stores=99, max_copies=1).run(large, TARGET)
     assert result is large
     n = Var("n", "int32", (1, 2))
     t, i = Buffer("T", (2,)), Var("i", "int32", (0, 1))
@@ -76,7 +86,7 @@ def test_a_pragma_unrolls_what_takes_few_steps():
     result = Unroll().run(func, TARGET)
     assert str(result).splitlines()[3:7] == [f"        T[{n}] = A[{n}] * 2.0" for n in range(4)]
     same_values(func, result)
-    few = Unroll().run(tile(2, kind="serial", pragmas=(("auto_unroll_max_step", 3),)), TARGET)
+    few = Unroll(max_copies=1).run(tile(2, kind="serial", pragmas=(("auto_unroll_max_step", 3),)), TARGET)
     assert "for i in range(2)" in str(few) and "for k" not in str(few) and "pragma" not in str(few)
     in_memory = Unroll().run(tile(2, kind="serial", place="call", pragmas=(("auto_unroll_max_step", 4),)), TARGET)
     assert "for i in unrolled(2)" in str(in_memory)
