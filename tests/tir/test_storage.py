@@ -11,7 +11,7 @@ from tilewright.tir.expr import Buffer, Const, Var, add, as_expr, const, load
 from tilewright.tir.interp import interpret
 from tilewright.tir.liveness import live_ranges, overlapping_places
 from tilewright.tir.passes import Storage
-from tilewright.tir.stmt import Allocate, For, Func, Place, Produce, Stmt, Store, seq
+from tilewright.tir.stmt import Allocate, For, Func, Place, Prefetch, Produce, Stmt, Store, seq
 from tilewright.tir.target import Target
 from tilewright.tir.verify import FACTS
 from tilewright.tir.visit import substitute, walk
@@ -165,3 +165,10 @@ def test_ranges_are_in_program_order():
     ranges = live_ranges(chain([8, 8, 8]))
     assert [r.allocate.buffer.name for r in ranges] == ["T0", "T1", "T2"]
     assert [ranges[0].meets(ranges[1]), ranges[1].meets(ranges[2]), ranges[0].meets(ranges[2])] == [True, True, False]
+
+
+def test_a_buffer_that_is_only_prefetched_goes_with_its_prefetches():
+    a, t = Buffer("A", (8,)), Buffer("T", (8,))
+    body = seq(Prefetch(t, (const(3),)), Prefetch(a, (const(2),)), Store(a, (const(0),), ONE))
+    new = Storage().run(Func("f", (a,), frozenset([a]), Allocate(t, body)), TARGET)
+    assert str(new).splitlines()[1:] == ["    prefetch A[2]", "    A[0] = 1.0"]

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..dtype import INT64
-from ..expr import Const, Expr, Var, add, as_expr, cast, const, floordiv, mul
+from ..expr import Buffer, Const, Expr, Var, add, as_expr, cast, const, floordiv, mul
 from ..liveness import LiveRange, live_ranges
-from ..stmt import Allocate, Func, Place, Stmt
+from ..stmt import Allocate, Func, Place, Prefetch, Seq, Stmt
 from ..target import Target
 from ..verify import CLOSED, FLAT, PLACED
 from ..visit import Rewriter, children, substitute, variables_of
@@ -128,15 +128,21 @@ class _Placer(Rewriter):
     def __init__(self, places: dict[Allocate, Place]):
         super().__init__()
         self.places = places
+        self._gone: set[Buffer] = set()
 
     def rewrite_Expr(self, node: Expr) -> Expr:
         return node
 
     def rewrite_Allocate(self, node: Allocate) -> Stmt:
-        body, place = self.rewrite_statement(node.body), self.places.get(node)
+        place = self.places.get(node)
         if place is None:  # never accessed
-            return body
+            self._gone.add(node.buffer)
+            return self.rewrite_statement(node.body)
+        body = self.rewrite_statement(node.body)
         old = node.place
         if body is node.body and old is not None and old.kind == place.kind and _same(old.offset, place.offset):
             return node
         return Allocate(node.buffer, body, place)
+
+    def rewrite_Prefetch(self, node: Prefetch) -> Stmt:
+        return Seq(()) if node.buffer in self._gone else node
