@@ -21,7 +21,7 @@ from tilewright.tir.expr import Expr, Var, as_expr
 
 FLOATS = ("float32", "float32", "float32", "float64")
 INTEGERS = ("int32", "int32", "int8", "uint8", "int16", "uint32", "int64")
-EXTENTS = (1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17, 20, 31, 33)
+EXTENTS = (1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17, 20, 31, 33, 48, 64, 100)
 EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
 MANTISSA = {"float32": 2.0**24, "float64": 2.0**53}
 MAX_POINTS = 1600  # of a stage
@@ -322,7 +322,7 @@ class _Builder:
                     init = 0
                 reduce = te.max if kind == "max" else te.min
                 return reduce(v.e, axis=reduced, where=where, init=init), [Facts(max(v.bound, 2), v.error, v.integral)]
-            if kind == "prod" and (v.dtype.is_integer or (v.integral and v.bound**steps < 2**20)):
+            if kind == "prod" and (v.dtype.is_integer or (v.integral and max(v.bound, 1) ** min(steps, 30) < 2**20 and steps <= 30)):
                 bound = 2.0**70 if v.dtype.is_integer else 2 * max(v.bound, 1) ** steps
                 return te.prod(v.e, axis=reduced, where=where, init=init), [Facts(_limit(v.dtype, bound), 0.0, True)]
             bound = _limit(v.dtype, steps * v.bound + 2)
