@@ -164,8 +164,8 @@ class Measurer:
         """Runs a built candidate; returns the best time so far."""
         assert self._runner is not None
         give_up_s = None if best_s is None else GIVE_UP_FACTOR * best_s
-        # Two dozen calls of a candidate that is just not given up on, and the time the check takes, are well within this.
-        limit_s = self._timeout_s if best_s is None else min(self._timeout_s, 2.0 + 50 * GIVE_UP_FACTOR * best_s)
+        # Two dozen calls of a candidate that is just not given up on, and the check, are well within this even on a busy machine.
+        limit_s = self._timeout_s if best_s is None else min(self._timeout_s, 5.0 + 50 * GIVE_UP_FACTOR * best_s)
         request = {"library": self._libraries[trial.key], "min_repeat_ms": MIN_REPEAT_MS, "give_up_s": give_up_s}
         (reply,) = self._runner.map([request], limit_s)
         if reply.status != "ok":
