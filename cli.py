@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from .autotune.database import Database
 from .autotune.lookup import find_best, user_log
@@ -23,7 +25,7 @@ from .autotune.tuner import SEARCHES, tune
 from .autotune.verify import make_check
 from .compiler import build, lower
 from .targets.doctor import examine
-from .targets.timer import TimeResult, format_seconds
+from .targets.timer import format_seconds, measure
 from .tir.errors import ArgumentError, LogError, TilewrightError
 from .tir.optional import optional_import
 from .tir.target import Target
@@ -37,6 +39,13 @@ Examples:
   tilewright show softmax 512 512 --stage c
 """
 Command = Callable[..., Any]
+
+# What NumPy itself has for an operator, to compare the speed with; it computes in the dtype of its inputs.
+_NUMPY: dict[str, Callable[..., Any]] = {
+    "matmul": np.matmul, "batch_matmul": np.matmul, "gemv": np.matmul, "dense": lambda x, w: np.matmul(x, w.T),
+    "sum": lambda x: x.sum(axis=-1), "argmax": lambda x: x.argmax(axis=-1), "transpose": lambda x: np.swapaxes(x, -1, -2).copy(),
+    "relu": lambda x: np.maximum(x, 0),
+}
 
 
 def main() -> None:
@@ -139,7 +148,7 @@ Examples:
 @_log_option
 @click.option("--emit", type=click.Choice(["c", "tir", "python"]), help="Print this instead of running.")
 def replay_command(log: str | None, emit: str | None, **workload: Any) -> None:
-    """Build the best logged schedule of OPERATOR with SIZES; run it, check it, time it."""
+    """Build the best logged schedule of OPERATOR with SIZES; run it, check it, time it (beside NumPy where NumPy has it), and print it."""
     task = _task(**workload)
     trial, path, other = find_best(task, log)
     if other is not None:
@@ -150,6 +159,7 @@ def replay_command(log: str | None, emit: str | None, **workload: Any) -> None:
         return
     click.echo(f"{task} from {path}: {_speed(trial.seconds, trial.gflops)} when it was tuned")
     _run(task, candidate)
+    click.echo(f"\nthe schedule:\n{candidate.schedule.as_python()}", nl=False)
 
 
 @cli.command("show", epilog="""
@@ -253,10 +263,15 @@ def _run(task: Task, candidate: Candidate) -> None:
     wrong = check.mismatch(arguments)
     if wrong is not None:
         raise TilewrightError(f"the result of {task} is wrong: {wrong}")
-    time: TimeResult = module.time_evaluator(repeat=9, min_repeat_ms=30)(*arguments)
+    ours = module.time_evaluator(repeat=9, min_repeat_ms=30)(*arguments).median
     how = "exactly" if check.exact else "within the tolerance of its dtype"
-    click.echo(f"{task} on {task.target}: result right ({how}), {_speed(time.median, task.flops / time.median / 1e9)}, "
-               f"{task.bytes / time.median / 1e9:.1f} GB/s")
+    click.echo(f"{task} on {task.target}: result right ({how}), {_speed(ours, task.flops / ours / 1e9)}, {task.bytes / ours / 1e9:.1f} GB/s")
+    numpy_function = _NUMPY.get(task.name)
+    if numpy_function is not None:
+        time.sleep(0.1)                                  # until the threads of our kernel are asleep
+        inputs = [array for array, output in zip(arguments, check.is_output, strict=True) if not output]
+        theirs = measure(lambda: numpy_function(*inputs), repeat=9, min_repeat_ms=30).median
+        click.echo(f"NumPy: {_speed(theirs, task.flops / theirs / 1e9)}; this kernel is {theirs / ours:.2f} x as fast")
 
 
 def _speed(seconds: float | None, gflops: float | None) -> str:

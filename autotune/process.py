@@ -24,6 +24,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..tir import config
+
 START_TIMEOUT_S = 60.0           # a child imports NumPy and this package first; a loaded machine takes its time
 _PR_SET_PDEATHSIG = 1            # linux/prctl.h
 _BOOT = ("import importlib, json, sys; sys.path[:] = json.loads(sys.argv[1]); "
@@ -71,7 +73,9 @@ class Worker:
         path = [os.path.abspath(entry) for entry in sys.path]
         self._process = subprocess.Popen(
             [sys.executable, "-c", _BOOT, json.dumps(path), self._module, str(os.getpid())],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, bufsize=0, start_new_session=True)
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, bufsize=0, start_new_session=True,
+            # A search lowers thousands of programs: checks and dumps between passes are for people who look at one.
+            env=config.process_environment(**{config.VERIFY.name: "0", config.DUMP.name: ""}))
         self._pending, self._ready = b"", False
         self._send(self._init)
 

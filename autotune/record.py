@@ -15,7 +15,6 @@ Decisions = dict[str, Any]
 
 # Every way a trial can end. `invalid` is refused by the static preflight before anything is built; it is not charged as a trial.
 STATUSES = ("ok", "lower_error", "compile_error", "load_error", "run_error", "timeout", "crashed", "wrong_result", "invalid")
-STAGES = ("lower", "compile", "load", "run", "verify", "measure")
 
 
 def decisions_key(decisions: Mapping[str, Any]) -> str:
@@ -29,7 +28,7 @@ class Trial:
 
     decisions     knob name -> value, as JSON data
     trace         the schedule it gave, as JSON data (None when the schedule could not be made)
-    status, stage, error    one of STATUSES; where it failed and the full text (None when it did not)
+    status, stage, error    one of STATUSES; where it failed (lower, compile, load, run, verify or measure) and the full text
     repeats       seconds per call, one figure a repeat; `seconds` is their median, `gflops` the rate it means
     predicted     the cost model's score when the candidate was proposed (None when no model proposed it); higher is faster
     generator     who proposed it: default, random, model, epsilon, grid

@@ -190,10 +190,15 @@ class Space:
 
     knobs: dict[str, Knob] = field(default_factory=dict)
     constraints: list[Constraint] = field(default_factory=list)
-    suggestions: list[Decisions] = field(default_factory=list)
+    hints: list[Decisions] = field(default_factory=list)
 
     def default(self) -> Decisions:
         return {name: knob.default for name, knob in self.knobs.items()}
+
+    def suggestions(self) -> list[Decisions]:
+        """What the template suggests to measure early, each whole; the default itself, and what is no candidate of the space, is left out."""
+        whole = [self.default(), *({**self.default(), **hint} for hint in self.hints)]
+        return [decisions for number, decisions in enumerate(whole) if self.contains(decisions) and decisions not in whole[:number]][1:]
 
     def accepts(self, decisions: Decisions) -> bool:
         """Whether every constraint holds."""
@@ -375,9 +380,7 @@ class Config:
 
         One that is no candidate of the space is left out: a formula need not know where its numbers stop being possible.
         """
-        whole = {**self.space.default(), **json.loads(json.dumps(decisions))}
-        if self.space.contains(whole) and whole not in self.space.suggestions:
-            self.space.suggestions.append(whole)
+        self.space.hints.append(json.loads(json.dumps(decisions)))
 
 
 def axis_extent(axis: Any) -> int:

@@ -132,7 +132,7 @@ class _Session:
         """The default first, then what the template suggests, then what the search says."""
         seen = {trial.key for trial in self.trials}
         first = [Proposal(decisions, "default" if number == 0 else "suggested")
-                 for number, decisions in enumerate([self.space.default(), *self.space.suggestions[:ROUND_TRIALS - 2]])]
+                 for number, decisions in enumerate([self.space.default(), *self.space.suggestions()[:ROUND_TRIALS - 2]])]
         proposals = [proposal for proposal in first if proposal.key not in seen][:count]
         speeds = relative_speed([trial.seconds for trial in self.trials])
         measured = [(trial.decisions, float(speed) if trial.ok else None) for trial, speed in zip(self.trials, speeds, strict=True)]
@@ -167,7 +167,8 @@ class _Session:
         """
         compared: list[Trial] = []
         for _ in range(3):
-            ranked = sorted((trial for trial in self.trials if trial.ok), key=lambda trial: trial.seconds or 0.0)
+            ranked = sorted((trial for trial in self.trials if trial.ok and self.space.contains(trial.decisions)),
+                            key=lambda trial: trial.seconds or 0.0)
             baseline = self._baseline()
             wanted = [*ranked[:FINALISTS], *([baseline] if baseline is not None and baseline not in ranked[:FINALISTS] else [])]
             if len(ranked) < 2 or ranked[0] in compared or not self.measurer.compare(wanted):

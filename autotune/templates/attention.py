@@ -42,6 +42,10 @@ def attention(cfg: Config, op: Operator) -> Schedule:
     pack = cfg.define_knob("pack", [True, False]).val
     vectors = cfg.define_knob("vectors", [1, 2, 4], default=2).val
 
+    cfg.suggest(row_tiles_per_block=8)
+    cfg.suggest(row_tiles_per_block=2)
+    cfg.suggest(pack=False)
+
     out = stage["O"]
     b, h, i, e = out.op.axis
     block, inner = out.split(i, factor=tile * tiles)

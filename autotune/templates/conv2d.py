@@ -42,6 +42,10 @@ def conv2d(cfg: Config, op: Operator) -> Schedule:
     channels_outside = cfg.define_knob("channels_outside", [True, False], default=_weights_are_large(op, cfg)).val
     unroll = cfg.define_knob("unroll_kernel_column", [False, True]).val
 
+    cfg.suggest(channels_outside=not channels_outside)
+    cfg.suggest(lines_per_block=4)
+    cfg.suggest(unroll_kernel_column=True)
+
     schedule = create_schedule(out.op)
     turned = None if nhwc else schedule.cache_write(out, "local")
     stage, local = schedule[out], schedule[schedule.cache_write(out if turned is None else turned, "local")]

@@ -42,6 +42,10 @@ def matmul(cfg: Config, op: Operator) -> Schedule:
     unroll = cfg.define_split("unroll", depth, max_factor=8).factors[0]
     panels_outside = cfg.define_knob("panels_outside", [False, True]).val
 
+    cfg.suggest(panels_outside=True)
+    cfg.suggest(pack=not packed)
+    cfg.suggest(row_tiles_per_block=4)
+
     stage = schedule[out]
     *batch_axes, i, j = stage.op.axis
     row_block, row_inner = stage.split(i, factor=tile_rows * block)

@@ -38,6 +38,7 @@ def test_tune_then_replay(command, tmp_path: Path) -> None:
     assert sqlite3.connect(log).execute("select count(*), count(predicted), min(seed) from trials, sessions").fetchone() == (9, 1, 3)
     status, out, _ = command("replay", "matmul", 16, 24, 32, "--log", log)
     assert status == 0 and "when it was tuned" in out and "result right (exactly)" in out and "GFLOP/s" in out
+    assert "NumPy: " in out and " x as fast" in out and "s = te.create_schedule(C.op)" in out
     for emit, word in (("c", "#include"), ("tir", "for "), ("python", "s = te.create_schedule(C.op)")):
         status, out, _ = command("replay", "matmul", 16, 24, 32, "--log", log, "--emit", emit)
         assert status == 0 and word in out

@@ -18,7 +18,8 @@ CASES = [
     ("conv2d", (1, 16, 9, 10, 32, 3, 1), {"groups": 2, "padding": (1, 0), "dilation": (2, 1)}), ("conv2d", (1, 12, 9, 9, 12, 3, 3), {"groups": 4}),
     ("conv2d", (1, 7, 10, 9, 21, 3, 3), {"layout": "NHWC", "padding": 1}),
     ("conv2d", (1, 16, 8, 8, 32, 2, 3), {"layout": "NHWC", "groups": 2, "stride": (2, 1)}),
-    ("depthwise_conv2d", (1, 5, 17, 19, 3, 3), {"padding": 1, "stride": 2}), ("pool2d", (1, 3, 9, 11, "avg", 3), {"stride": 2, "padding": 1}),
+    ("conv2d_im2col", (1, 3, 9, 8, 17, 3, 3), {"padding": 1}), ("conv2d_transpose", (1, 6, 5, 7, 9, 3, 3), {"stride": 2, "padding": 1}),
+    ("conv2d_winograd", (1, 5, 9, 10, 17), {}), ("depthwise_conv2d", (1, 5, 17, 19, 3, 3), {"padding": 1, "stride": 2}), ("pool2d", (1, 3, 9, 11, "avg", 3), {"stride": 2, "padding": 1}),
     ("softmax", (7, 83), {}), ("softmax", (70,), {}), ("softmax", (3, 4, 64), {}), ("layer_norm", (5, 100), {"affine": True}), ("rms_norm", (6, 33), {}),
     ("batch_norm", (2, 3, 7, 5), {}), ("sum", (9, 131), {}), ("sum", (300,), {}), ("argmax", (6, 45), {}), ("transpose", (2, 19, 45), {}),
     ("relu", (5, 31), {}), ("gelu", (77,), {}), ("silu", (3, 40), {}), ("attention", (1, 2, 29, 37, 20), {}),
@@ -33,7 +34,7 @@ def test_default_and_random_candidates_are_right(name: str, sizes: tuple, option
     check = make_check(task.tensors, task.reference, seed=1)
     seed = sum(map(ord, f"{name}{sizes}{options}"))
     rng = random.Random(seed)
-    assert task.space.contains(task.space.default()) and all(task.space.contains(decisions) for decisions in task.space.suggestions)
+    assert task.space.contains(task.space.default()) and all(task.space.contains(decisions) for decisions in task.space.suggestions())
     for decisions in ({}, task.space.sample(rng)):
         candidate = task.instantiate(decisions)
         module = tw.build(candidate.schedule, candidate.tensors, target=task.target)
