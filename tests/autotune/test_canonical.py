@@ -12,6 +12,7 @@ from tilewright.tir.errors import ArgumentError
 
 SIZES = {
     "matmul": (6, 7, 8), "batch_matmul": (2, 6, 7, 8), "dense": (6, 7, 8), "gemv": (6, 8), "conv1d": (1, 4, 9, 6, 3), "conv2d": (1, 4, 9, 9, 6, 3, 3),
+    "conv2d_im2col": (1, 4, 9, 9, 6, 3, 3), "conv2d_transpose": (1, 4, 5, 5, 6, 3, 3), "conv2d_winograd": (1, 4, 9, 9, 6),
     "depthwise_conv2d": (1, 4, 9, 9, 3, 3), "pool2d": (1, 4, 8, 8, "max", 2), "attention": (1, 2, 8, 8, 4),
 }
 
