@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from .affine import Terms, add_term, affine, collect, difference, factors, product
 from .bounds import Bounds, modulus, sum_bounds
-from .expr import Add, Const, Expr, FloorDiv, IfThenElse, Max, Min, Mul, Select, Sub
+from .expr import Add, Const, Expr, FloorDiv, IfThenElse, Max, Min, Mul, Select, Sub, Var
 
 Fact: TypeAlias = "tuple[Terms, int]"
 
@@ -108,31 +108,42 @@ class Proofs:
         steps, facts, settled = search
         if steps == 0:
             return best
+        chosen = self._chosen(terms, facts, settled)
+        if chosen is None:
+            return best
+        atom, useful = chosen
+        factor = terms[atom]
+        step = _STEPS.get(atom.__class__)
+        if step is not None:
+            best = _larger(best, step(self, atom, terms, constant, _Search(steps - 1, facts, settled)))
+        for number in useful:
+            fact_terms, fact_constant = facts[number]
+            of_fact = fact_terms[atom]
+            common = gcd(factor, of_fact)
+            scale, times = abs(of_fact) // common, abs(factor) // common
+            left = {a: f * scale for a, f in terms.items()} if scale > 1 else dict(terms)
+            for a, f in fact_terms.items():
+                add_term(left, a, -f * times)
+            unused = facts[:number] + facts[number + 1 :]
+            found = self._scaled(left, constant * scale - fact_constant * times, scale, _Search(steps - 1, unused, settled))
+            best = _larger(best, found)
+        if (useful or atom.__class__ not in _EXTREMA) and (self.bounds(atom)[factor < 0] is not None):
+            best = _larger(best, self._least(terms, constant, _Search(steps, facts, settled | {atom})))
+        return best
+
+    def _chosen(self, terms: Terms, facts: tuple[Fact, ...], settled: frozenset[Expr]) -> tuple[Expr, list[int]] | None:
+        """The atom to get rid of next, and the numbers of the facts that can do it. Their order makes no difference to what can be found, but
+        variables first is quicker: the facts about them bring in, or cancel, the rest."""
+        chosen: tuple[Expr, list[int]] | None = None
         for atom, factor in terms.items():
             if atom in settled:
                 continue
-            step = _STEPS.get(atom.__class__)
-            useful = [n for n, fact in enumerate(facts) if fact[0].get(atom, 0) * factor > 0] if facts else ()
-            found = None if step is None else step(self, atom, terms, constant, _Search(steps - 1, facts, settled))
-            if found is None and not useful:
-                continue
-            # the order in which atoms are got rid of makes no difference: this one now, or its own bounds have to do
-            best = _larger(best, found)
-            for number in useful:
-                fact_terms, fact_constant = facts[number]
-                of_fact = fact_terms[atom]
-                common = gcd(factor, of_fact)
-                scale, times = abs(of_fact) // common, abs(factor) // common
-                left = {a: f * scale for a, f in terms.items()} if scale > 1 else dict(terms)
-                for a, f in fact_terms.items():
-                    add_term(left, a, -f * times)
-                unused = facts[:number] + facts[number + 1 :]
-                found = self._scaled(left, constant * scale - fact_constant * times, scale, _Search(steps - 1, unused, settled))
-                best = _larger(best, found)
-            if self.bounds(atom)[factor < 0] is not None:
-                best = _larger(best, self._least(terms, constant, _Search(steps, facts, settled | {atom})))
-            return best
-        return best
+            useful = [n for n, fact in enumerate(facts) if fact[0].get(atom, 0) * factor > 0] if facts else []
+            if useful and atom.__class__ is Var:
+                return atom, useful
+            if chosen is None and (useful or atom.__class__ in _STEPS):
+                chosen = atom, useful
+        return chosen
 
     def _scaled(self, terms: Terms, constant: int, scale: int, search: _Search) -> int | None:
         """`_least` of a sum of which `scale` times that many is given."""
@@ -238,6 +249,7 @@ def _smaller(a: int | None, b: int | None) -> int | None:
     return None if a is None or b is None else min(a, b)
 
 
+_EXTREMA = (Min, Max, Select, IfThenElse)  # the bounds of their arms are as good as their own
 _STEPS: dict[type, Callable[..., int | None]] = {
     Min: Proofs._extremum,
     Max: Proofs._extremum,
