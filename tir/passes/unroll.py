@@ -9,7 +9,7 @@ from ..expr import Buffer, Const, Expr, Load, Var, const
 from ..stmt import Allocate, For, Func, Stmt, Store, seq
 from ..target import Target
 from ..verify import CLOSED, NO_VECTOR_LOOPS, PLACED, UNROLLED
-from ..visit import Rewriter, Substitute, children, variables_of, walk
+from ..visit import Rewriter, children, variables_of, walk
 from .manager import Pass
 
 
@@ -32,53 +32,110 @@ class Unroll(Pass):
     max_copies: int = 16
 
     def run(self, func: Func, target: Target) -> Func:
-        on_stack = {n.buffer for n in _statements(func.body) if isinstance(n, Allocate) and n.place is not None and n.place.kind == "stack"}
-        return func.with_body(_Unroller(func.body, on_stack, self.max_stores, self.max_copies).rewrite_statement(func.body))
+        plan = _Plan(func.body, self.max_stores, self.max_copies)
+        plan.stores(func.body)
+        return func.with_body(_Unroller(plan).rewrite_statement(func.body))
 
 
-class _Unroller(Rewriter):
-    def __init__(self, body: Stmt, on_stack: set[Buffer], max_stores: int, max_copies: int):
-        super().__init__()
+class _Plan:
+    """Which loops are written out.
+
+    Attributes, by the id of a loop: `copies`: how many times its body is written; `changed`: the kind and the pragmas of one that stays, if new.
+    """
+
+    def __init__(self, body: Stmt, max_stores: int, max_copies: int):
         self.max_stores, self.max_copies = max_stores, max_copies
+        statements = _statements(body)
+        on_stack = {n.buffer for n in statements if isinstance(n, Allocate) and n.place is not None and n.place.kind == "stack"}
         self.indexed_by = _indexed_by(body, on_stack)
-        unrolled = [s.var for s in _statements(body) if isinstance(s, For) and s.kind == "unrolled" and s.constant_extent is not None]
+        unrolled = [s.var for s in statements if isinstance(s, For) and s.kind == "unrolled" and s.constant_extent is not None]
         self.tiles = {buffer for var in unrolled for buffer in self.indexed_by.get(var, ())}
         self.max_steps = 0  # of loops that a pragma around them asks to unroll
+        self.copies: dict[int, int] = {}
+        self.changed: dict[int, tuple[str, tuple[tuple[str, int | str], ...]]] = {}
 
-    def rewrite_Expr(self, node: Expr) -> Expr:
-        return node
+    def stores(self, s: Stmt) -> int:
+        """The stores in `s` when it is written out as planned."""
+        if isinstance(s, Store):
+            return 1
+        if isinstance(s, For):
+            return self._loop(s)
+        total = 0
+        for child in children(s):
+            if isinstance(child, Stmt):
+                total += self.stores(child)
+        return total
 
-    def rewrite_For(self, node: For) -> Stmt:
-        outer = self.max_steps
-        asked = dict(node.pragmas).get(_AUTO)
+    def _loop(self, loop: For) -> int:
+        outer, kind, extent = self.max_steps, loop.kind, loop.constant_extent
+        asked = dict(loop.pragmas).get(_AUTO)
         if asked is not None:
-            node = For(node.var, node.extent, node.kind, node.body, node.thread, tuple(p for p in node.pragmas if p[0] != _AUTO))
+            self.changed[id(loop)] = kind, tuple(p for p in loop.pragmas if p[0] != _AUTO)
             self.max_steps = int(asked)
-        elif node.kind == "serial" and node.constant_extent is not None and (_steps(node) <= outer or self._copies_a_tile(node, node.constant_extent)):
-            node = For(node.var, node.extent, "unrolled", node.body, node.thread, node.pragmas)
-        loop = node.with_body(self.rewrite_statement(node.body))
+        elif kind == "serial" and extent is not None and ((outer and _steps(loop) <= outer) or self._copies_a_tile(loop, extent)):
+            kind = "unrolled"
+            self.changed[id(loop)] = kind, loop.pragmas
+        stores = self.stores(loop.body)
         self.max_steps = outer
-        count = loop.constant_extent
-        if loop.kind != "unrolled" or count is None or loop.var not in self.indexed_by:
-            return loop
-        if count * sum(isinstance(s, Store) for s in _statements(loop.body)) > self.max_stores:
-            return loop
-        return seq(*_copies(loop, count))
+        if kind == "unrolled" and extent is not None and loop.var in self.indexed_by and extent * stores <= self.max_stores:
+            self.copies[id(loop)] = extent
+            stores *= extent
+        return stores
 
     def _copies_a_tile(self, loop: For, extent: int) -> bool:
         return extent <= self.max_copies and not self.tiles.isdisjoint(self.indexed_by.get(loop.var, ()))
 
 
-def _copies(loop: For, count: int) -> list[Stmt]:
-    """The body for each value of the variable. What the first copy did not change, the others need not look at again."""
-    first = Substitute({loop.var: const(0, loop.var)})
-    copies = [first.rewrite_statement(loop.body)]
-    still = {old: new for old, new in first.memo.items() if new is old}
-    for k in range(1, count):
-        each = Substitute({loop.var: const(k, loop.var)})
-        each.memo.update(still)
-        copies.append(each.rewrite_statement(loop.body))
-    return copies
+class _Unroller(Rewriter):
+    """Writes the copies, from the outside in. An expression is rebuilt once for the values of the variables in it, not once for each copy."""
+
+    def __init__(self, plan: _Plan):
+        super().__init__()
+        self.plan = plan
+        self.memos: list[dict[Expr, Expr]] = [{}]  # of expressions by the depth of the innermost written-out loop they depend on
+        self.depth_of: dict[Expr, int] = {}
+        self.around: dict[Expr, int] = {}  # of the variables of the written-out loops around the statement
+        self.loop_of: dict[Var, int] = {}  # the id of the loop of each variable
+
+    def rewrite(self, node: Expr) -> Expr:
+        depth = self._depth(node)
+        if depth == 0:
+            return node
+        memo = self.memos[depth]
+        found = memo.get(node)
+        if found is None:
+            found = memo[node] = self._table[node.__class__](self, node)
+        return found
+
+    def _depth(self, e: Expr) -> int:
+        """How many written-out loops there are around the statement, from the outermost to the last one whose variable is in `e`."""
+        found = self.depth_of.get(e)
+        if found is None:
+            found = 0
+            for child in e.children:
+                found = max(found, self._depth(child))
+            self.depth_of[e] = found
+        return found
+
+    def rewrite_For(self, node: For) -> Stmt:
+        if self.loop_of.setdefault(node.var, id(node)) != id(node):  # copies of a body share variables, but not depths
+            self.loop_of[node.var] = id(node)
+            self.depth_of = dict(self.around)
+        count = self.plan.copies.get(id(node))
+        if count is None:
+            kind, pragmas = self.plan.changed.get(id(node), (node.kind, node.pragmas))
+            extent, body = self.rewrite(node.extent), self.rewrite_statement(node.body)
+            if extent is node.extent and body is node.body and kind == node.kind and pragmas == node.pragmas:
+                return node
+            return For(node.var, extent, kind, body, node.thread, pragmas)
+        self.around[node.var] = self.depth_of[node.var] = len(self.memos)
+        copies = []
+        for k in range(count):
+            self.memos.append({node.var: const(k, node.var)})
+            copies.append(self.rewrite_statement(node.body))
+            self.memos.pop()
+        del self.around[node.var]
+        return seq(*copies)
 
 
 def _indexed_by(body: Stmt, on_stack: set[Buffer]) -> dict[Var, set[Buffer]]:
