@@ -518,7 +518,10 @@ def as_number(value: Any) -> Number:
 def const(value: Number, dtype_: str | Expr = "int32") -> Expr:
     """The constant `value` of a dtype (or of the dtype of an expression); a vector dtype gives a broadcast constant."""
     if value.__class__ is int:
-        known = SMALL_CONSTANTS.get((dtype_ if dtype_.__class__ is DType else dtype_.dtype if isinstance(dtype_, Expr) else dtype_, value))
+        name = dtype_ if dtype_.__class__ is DType else dtype_.dtype if isinstance(dtype_, Expr) else dtype_
+        known = SMALL_CONSTANTS.get((name, value))
+        if known is None:
+            known = CONSTANTS.get((name, value))
         if known is not None:
             return known  # type: ignore[no-any-return]
     kind = dtype_.dtype if isinstance(dtype_, Expr) else dtype(dtype_)
