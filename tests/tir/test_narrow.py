@@ -215,3 +215,13 @@ def test_loads_compared_with_indices_are_data(extent):
     i = For(Var("i", "int32", (0, extent - 1)), as_expr(extent), "serial", Seq(()))
     new = narrowed(nested([i], If(load(a, [as_expr(0)]) < i.var, store(c, [as_expr(0)], const(0.0, "float32")))), a, c)
     assert next(s for s in walk(new.body) if s.__class__ is If).condition.a.dtype == "int32"
+
+
+def test_two_copies_of_a_wide_binding_stay_bound():
+    """Unrolled copies share their variables, and expressions are remembered between them."""
+    n, v = Var("n", "int32", (0, None)), Var("v", "int32", (0, None))
+    out = Buffer("out", (n,))
+    copy = Bind(v, n // 4, If(v < n, Store(out, (v,), const(1.0, "float32"))))
+    func = Func("f", (out,), frozenset([out]), seq(copy, copy), (n,))
+    narrowed = Narrow().run(func, Target("c", threads=1))
+    assert FACTS["closed"].check(narrowed) == [] and FACTS["typed"].check(narrowed) == []

@@ -182,10 +182,13 @@ class _Narrower(Rewriter):
         return node if value is node.value and body is node.body and var is node.var else Bind(var, value, body)
 
     def _variable(self, var: Var, kind: DType) -> Var:
-        """`var`, or the one in its place of another width."""
-        if var.dtype is kind:
-            return var
-        new = self.variables[var] = var.fresh(kind)
+        """`var`, or the one in its place of another width; copies of a loop have the same variable."""
+        now = self.variables.get(var, var)
+        if now.dtype is kind:
+            return now
+        new = self.variables[var] = var if var.dtype is kind else var.fresh(kind)
+        for memo in (self.memo, *self._at_width.values()):  # it may have been met in another copy, at another width
+            memo.clear()
         return new
 
     def rewrite_Allocate(self, node: Allocate) -> Stmt:
