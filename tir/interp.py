@@ -114,7 +114,7 @@ def iteration_count(func: Func, sizes: Mapping[str, int]) -> int:
 
     def count(s: Stmt) -> int:
         inner = sum(count(c) for c in children(s) if isinstance(c, Stmt))
-        return max(1, extent(s)) * max(1, inner) if s.__class__ is For else inner  # type: ignore[arg-type]
+        return max(1, extent(s)) * max(1, inner) if s.__class__ is For else inner
 
     return count(func.body)
 
@@ -318,7 +318,7 @@ class _Emitter:
             if kind.lanes > 1:
                 return f"np.{e.symbol}imum({a}, {b})"
             return f"{e.symbol}({a}, {b})" if kind.is_integer else f"{'least' if e.__class__ is Min else 'greatest'}({a}, {b})"
-        if e.__class__ in (FloorDiv, FloorMod) and kind.lanes == 1 and not (e.b.__class__ is Const and e.b.value):  # type: ignore[attr-defined]
+        if e.__class__ in (FloorDiv, FloorMod) and kind.lanes == 1 and not (e.b.__class__ is Const and e.b.value):
             text = f"{'divide' if e.__class__ is FloorDiv else 'modulo'}({a}, {b})"
         else:
             symbol = {"and": "&", "or": "|"}.get(e.symbol, e.symbol)

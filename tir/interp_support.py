@@ -27,7 +27,7 @@ def numpy_dtype(kind: DType) -> np.dtype[Any]:
             import ml_dtypes
         except ImportError:
             raise TilewrightError(f"{name} in NumPy needs the package ml_dtypes: pip install ml_dtypes") from None
-        return np.dtype(getattr(ml_dtypes, {"float8_e4m3": "float8_e4m3fn"}.get(name, name)))
+        return np.dtype(getattr(ml_dtypes, {"float8_e4m3": "float8_e4m3fn"}.get(name, name)))  # type: ignore[no-any-return]
     return np.dtype(name)
 
 

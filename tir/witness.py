@@ -78,7 +78,7 @@ class _Walk:
             values[corner] = last[corner] if mine else 0
             values[corner + 1] = 0 if mine else last[corner + 1]
         self.loops += 1
-        return values
+        return values  # type: ignore[no-any-return]
 
     def bind(self, var: Var, value: Array | None) -> None:
         if var in self.variables:  # the same loop stands in two copies of a body
@@ -216,8 +216,8 @@ class _Races(_Walk):
         if self.inside is None:
             return np.full((_POINTS, 1), int(self.random.integers(0, last[0, 0] + 1)))
         if self.inside is loop:
-            return np.minimum(int(self.random.integers(0, max(1, last[0, 0] - _NEIGHBOURS + 2))) + points // inner, last)
-        return np.minimum(super().choose(loop, extent)[points[:, 0] % inner], last)
+            return np.minimum(int(self.random.integers(0, max(1, last[0, 0] - _NEIGHBOURS + 2))) + points // inner, last)  # type: ignore[no-any-return]
+        return np.minimum(super().choose(loop, extent)[points[:, 0] % inner], last)  # type: ignore[no-any-return]
 
     def loop(self, s: For, extent: Array, reached: Array) -> None:
         if self.inside is not None or s.kind != "parallel":
@@ -276,7 +276,7 @@ def _divide(function: Callable[[Any, Any], Any]) -> Callable[..., Array]:
 
 def _wrapped(value: Array, kind: DType) -> Array:
     mask = (1 << kind.element.bits) - 1
-    return value if kind.element.bits == 64 else ((value - int(kind.low)) & mask) + int(kind.low)  # type: ignore[no-any-return]
+    return value if kind.element.bits == 64 else ((value - int(kind.low)) & mask) + int(kind.low)
 
 
 def _operations() -> dict[type, Callable[..., Array]]:
@@ -287,8 +287,8 @@ def _operations() -> dict[type, Callable[..., Array]]:
         Cast: lambda e, a: a.astype(bool if e.dtype.is_bool else np.int64),
         Broadcast: lambda e, a: a,
         Ramp: lambda e, base, stride: base + stride * np.arange(e.dtype.lanes),
-        Select: lambda e, *parts: np.where(*parts),  # type: ignore[call-overload]
-        IfThenElse: lambda e, *parts: np.where(*parts),  # type: ignore[call-overload]
+        Select: lambda e, *parts: np.where(*parts),
+        IfThenElse: lambda e, *parts: np.where(*parts),
     }
     functions: dict[str, Any] = {
         "+": np.add, "-": np.subtract, "*": np.multiply, "min": np.minimum, "max": np.maximum, "==": np.equal, "!=": np.not_equal,

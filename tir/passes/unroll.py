@@ -164,5 +164,5 @@ def _steps(s: Stmt) -> int:
     """Iterations of the innermost loops of a nest, in all; where an extent is not a constant, more than anyone asks for."""
     inner = sum(_steps(c) for c in children(s) if isinstance(c, Stmt))
     if isinstance(s, For):
-        return (s.extent.value if isinstance(s.extent, Const) else 1 << 60) * max(1, inner)  # type: ignore[return-value]
+        return (s.extent.value if isinstance(s.extent, Const) else 1 << 60) * max(1, inner)
     return inner
