@@ -373,7 +373,8 @@ class Config:
         self.space.constraints.append(constraint)
         if not accepts(*(self[name].val for name in names)):
             values = ", ".join(f"{name}={self.decisions[name]}" for name in names)
-            raise ScheduleError(f"a constraint of the template refuses {values}")
+            remedy = "; these are defaults: name others with default=" if self.decisions == self.space.default() else ""
+            raise ScheduleError(f"a constraint of the template refuses {values}{remedy}")
 
     def suggest(self, **decisions: Any) -> None:
         """Names a candidate worth measuring early, for example what a formula says; knobs left out keep their default.

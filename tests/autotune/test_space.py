@@ -121,7 +121,11 @@ def score(decisions: dict) -> float:
 
 
 def test_searches_never_repeat_and_exhaust_the_space() -> None:
-    space = small_space().space
+    cfg = Config()
+    cfg.define_split("tile", 12, num_outputs=3)
+    cfg.define_knob("unroll", [0, 4, 16, 64])
+    cfg.define_reorder("order", ["a", "b", "c"])
+    space = cfg.space
     for searcher in (RandomSearch(space, 1), GridSearch(space), EvolutionarySearch(space, 1, population=32)):
         measured: list = []
         while batch := searcher.propose(60, measured, lambda candidates: [score(c) for c in candidates]):

@@ -236,3 +236,12 @@ def test_notebook_style_templates_work(tmp_path: Path) -> None:
               "LOG = sys.argv[2]; exec(compile(source, '<cell>', 'exec'), globals())")
     out = subprocess.run([sys.executable, "-c", driver, cell, str(tmp_path / "t.db")], capture_output=True, text=True, timeout=120, check=False)
     assert out.returncode == 0 and out.stdout.strip() == "{'ok': 2}", out.stderr
+
+
+def test_the_template_of_the_docs_is_one() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "tuning.md").read_text(encoding="utf-8")
+    (code,) = [block.partition("```")[0] for block in text.split("```python\n")[1:] if "@autotune.template" in block]
+    exec(compile(code.partition("run = ")[0], "docs/tuning.md", "exec"), {})
+    task = autotune.Task("scaled", (512, 512))
+    assert len(task.space) == 10 and task.space.suggestions() == [{"columns": [16], "parallel": True}]
+    np.testing.assert_array_equal(task.reference(np.ones(3)), 2 * np.ones(3))
