@@ -57,6 +57,11 @@ def difference(a: Expr, b: Expr) -> tuple[Terms, int]:
     return terms, constant
 
 
+def negated(terms: Terms) -> Terms:
+    """The terms of minus a sum."""
+    return {atom: -factor for atom, factor in terms.items()}
+
+
 def factors(e: Expr) -> list[Expr]:
     """The factors of a product, left to right."""
     return [*factors(e.a), *factors(e.b)] if e.__class__ is Mul else [e]  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from math import gcd
 from typing import Any, NamedTuple, TypeAlias
 
-from .affine import Terms, add_term, affine, collect, difference, factors, product
+from .affine import Terms, add_term, affine, collect, common_factor, difference, factors, product
 from .bounds import Bounds, modulus, sum_bounds
 from .expr import Add, Const, Expr, FloorDiv, IfThenElse, Max, Min, Mul, Select, Sub, Var
 
@@ -93,7 +93,7 @@ class Proofs:
                     break
             else:
                 return sum_bounds(terms, constant, self.bounds)[0]
-        common = gcd(*terms.values())  # what differs in a factor or a constant is looked for once
+        common = common_factor(terms)  # what differs in a factor or a constant is looked for once
         if common > 1:
             terms = {atom: factor // common for atom, factor in terms.items()}
         key = frozenset(terms.items())

@@ -6,13 +6,12 @@ are read in mixed radix (digits.py); everything else is rewritten by the tables 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from math import gcd
 from typing import Any
 
-from .affine import Terms, add_term, affine, build, collect, difference, factors, product
-from .bounds import BOUNDS_RULES, UNKNOWN, Bounds, constant_bounds
+from .affine import Terms, add_term, affine, build, collect, common_factor, difference, factors, negated, product
 from .digits import join_digits, less_than, quotient, remainder
 from .dtype import BOOL, DType
 from .errors import InternalError
@@ -42,15 +41,15 @@ from .expr import (
     Select,
     Sub,
     Var,
-    as_expr,
     cast,
     const,
     load,
     logical_not,
+    mul,
 )
+from .knowledge import Knowledge, exact_operands
 from .matching import ANY_RULES, EXACT_RULES
 from .node import COUNTERS
-from .proofs import Proofs
 
 _REWRITES = 200  # how often in a row a node may be replaced by another: more is a cycle of rules
 
@@ -58,7 +57,7 @@ _REWRITES = 200  # how often in a row a node may be replaced by another: more is
 _SENSITIVE = frozenset({EQ, NE, LT, LE, Min, Max, FloorDiv, FloorMod, And, Or, Not, Select, IfThenElse})
 
 
-class Analyzer:
+class Analyzer(Knowledge):
     """Simplifies and proves. What it learns lives in it alone.
 
     >>> ana = Analyzer(); i, j = Var("i"), Var("j"); ana.bind(j, (0, 16)); str(ana.simplify((i * 16 + j) // 16))
@@ -66,41 +65,14 @@ class Analyzer:
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self._lasting_memo: dict[Expr, Expr] = {}  # what no constraint can change
         self._memo = self._lasting_memo
-        self._bounds_memo: dict[Expr, Bounds] = {}
         self._sensitive: dict[Expr, bool] = {}
         self._no_reads: dict[Expr, bool] = {}
-        self._ranges: dict[Expr, Bounds] = {}  # of variables and other atoms, as told
         self._values: dict[Expr, Expr] = {}  # of variables
-        self._truths: dict[Expr, bool] = {}
         self._ranks: dict[Expr, int] = {}  # of variables as told, of other atoms as found
-        self._proofs = Proofs(self.bounds)
         self._chain = 0
-
-    # ------------------------------------------------------------------------------------------------------- what is told
-
-    def bind(self, var: Var, domain: tuple[int | Expr | None, int | Expr | None]) -> None:
-        """From now on `var` lies in the half-open range `domain`, of integers or expressions; None: no limit."""
-        for limit, above in zip(domain, (False, True), strict=True):
-            if limit is None:
-                continue
-            end = as_expr(limit)
-            bound = self.bounds(end)[above]
-            if bound is not None:
-                self._narrow(var, *((None, bound - 1) if above else (bound, None)))
-            if end.__class__ is not Const and end.exact:
-                terms, constant = difference(end, var) if above else difference(var, end)
-                self._proofs.tell(terms, constant - above)
-        self._forget()
-
-    def bind_value(self, var: Var, value: Expr, met_before: bool = True) -> None:
-        """From now on `var` is known to be `value`, but keeps its place (see `define`, also for `met_before`)."""
-        if var.exact and value.exact:
-            self._narrow(var, *self.bounds(value))
-            self._proofs.tell_value(var, affine(value))
-            if met_before:
-                self._forget()
 
     def define(self, var: Var, value: Expr | None, met_before: bool = True) -> None:
         """From now on `value` takes the place of `var` in everything simplified; None: no longer.
@@ -131,75 +103,16 @@ class Analyzer:
     @contextmanager
     def scope(self) -> Iterator[None]:
         """What is told inside the `with` block is forgotten at its end (`define` excepted)."""
-        saved = self._memo, self._bounds_memo, self._ranges, self._truths
-        proved = self._proofs.state()
-        self._memo, self._bounds_memo, self._ranges, self._truths = {}, {}, dict(self._ranges), dict(self._truths)
+        memo, self._memo = self._memo, {}
         try:
-            yield
+            with super().scope():
+                yield
         finally:
-            self._memo, self._bounds_memo, self._ranges, self._truths = saved
-            self._proofs.restore(proved)
+            self._memo = memo
 
     def _forget(self) -> None:
+        super()._forget()
         self._memo.clear()
-        self._bounds_memo.clear()
-        self._proofs.forget_bounds()
-
-    def _narrow(self, atom: Expr, low: int | None, high: int | None) -> None:
-        known_low, known_high = self._ranges.get(atom, UNKNOWN)
-        if low is None or (known_low is not None and known_low > low):
-            low = known_low
-        if high is None or (known_high is not None and known_high < high):
-            high = known_high
-        self._ranges[atom] = low, high
-        self._proofs.forget_bounds()
-
-    def _learn(self, condition: Any) -> None:
-        cls = condition.__class__
-        if cls is And:
-            self._learn(condition.a)
-            self._learn(condition.b)
-            return
-        self._truths[condition] = True
-        opposite: Any = logical_not(condition)
-        self._truths[opposite] = False
-        if cls is Not and condition.a.__class__ is Or:
-            self._learn(logical_not(condition.a.a))
-            self._learn(logical_not(condition.a.b))
-        elif cls in (LT, LE, EQ) and _exact_operands(condition):
-            terms, constant = difference(condition.b, condition.a)
-            self._learn_not_negative(terms, constant - (cls is LT))
-            if cls is EQ:
-                self._learn_not_negative(_negated(terms), -constant)
-
-    def _learn_not_negative(self, terms: Terms, constant: int) -> None:
-        if len(terms) == 1:
-            ((atom, factor),) = terms.items()
-            if factor > 0:
-                self._narrow(atom, -(constant // factor), None)
-            else:
-                self._narrow(atom, None, constant // -factor)
-        elif terms:
-            self._proofs.tell(terms, constant)
-
-    # ---------------------------------------------------------------------------------------------------- bounds and proofs
-
-    def bounds(self, e: Expr) -> Bounds:
-        """Inclusive constant bounds of `e`, None where unbounded."""
-        if not self._ranges:
-            found = e._bounds
-            return constant_bounds(e) if found is None else found  # type: ignore[no-any-return]
-        found = self._bounds_memo.get(e)
-        if found is None:
-            low, high = BOUNDS_RULES[e.__class__](e, self.bounds)
-            told = self._ranges.get(e)
-            if told is not None:
-                if low is None or (told[0] is not None and told[0] > low):
-                    low = told[0]
-                if high is None or (told[1] is not None and told[1] < high):
-                    high = told[1]
-            found = self._bounds_memo[e] = low, high
-        return found  # type: ignore[no-any-return]
 
     def can_prove(self, condition: Expr) -> bool:
         """Whether `condition` certainly holds. False means: not known."""
@@ -207,34 +120,10 @@ class Analyzer:
         scalar = done.value if done.__class__ is Broadcast else done  # type: ignore[attr-defined]
         return scalar.__class__ is Const and bool(scalar.value)
 
-    def not_above(self, a: Expr, b: Expr) -> bool:
-        """Whether a <= b certainly; of vectors, in every lane."""
-        return self._apart(a, b, 0)
-
-    def below(self, a: Expr, b: Expr) -> bool:
-        """Whether a < b certainly; of vectors, in every lane."""
-        return self._apart(a, b, 1)
-
-    def _apart(self, a: Any, b: Any, distance: int) -> bool:
-        """Whether a + distance <= b certainly."""
-        if a.exact and b.exact:
-            if a.dtype.lanes > 1:
-                top, bottom = _lane_end(a, True), _lane_end(b, False)
-                if top is None or bottom is None:
-                    return self._bounds_apart(a, b, distance)
-                a, b = top, bottom
-            terms, constant = difference(b, a)
-            return self._proofs.never_negative(terms, constant - distance)
-        return self._bounds_apart(a, b, distance)
-
-    def _bounds_apart(self, a: Expr, b: Expr, distance: int) -> bool:
-        high, low = self.bounds(a)[1], self.bounds(b)[0]
-        return high is not None and low is not None and high + distance <= low
-
     def upper_bound(self, e: Expr) -> int | None:
         """A constant that the exact scalar `e` does not exceed, better than `bounds` where quotients or extrema cancel."""
         terms, constant = affine(self.simplify(e))
-        least = self._proofs.least(_negated(terms), -constant)
+        least = self._proofs.least(negated(terms), -constant)
         return None if least is None else -least
 
     # ------------------------------------------------------------------------------------------------------ simplification
@@ -324,8 +213,11 @@ class Analyzer:
         return self._again(e.with_children(new), e) if changed else e
 
     def _float_operation(self, e: Any) -> Expr:
-        a, b = self._visit(e.a), self._visit(e.b)
+        a = self._visit(e.a)
+        b: Any = self._visit(e.b)
         if a is not e.a or b is not e.b:
+            if e.__class__ is Div and b.__class__ is Const and b.value == 0:  # only found to be zero now: what the constructor refuses
+                return self._again(mul(a, const(math.copysign(math.inf, b.value), b)), e)  # x / 0 = x * inf, for NaN and 0 too
             return self._again(e.make(a, b), e)
         return self._rewritten(e, ANY_RULES, a) if b.__class__ is Const else e  # type: ignore[no-any-return]
 
@@ -408,6 +300,8 @@ class Analyzer:
         a: Any = self._visit(e.a)
         b: Any = self._visit(e.b)
         if a is not e.a or b is not e.b:
+            if b.__class__ is Const and b.value == 0:  # it is never evaluated, or has no value
+                return const(0, e.dtype)
             return self._again(e.make(a, b), e)
         if not e.exact:
             low, high = self.bounds(e)
@@ -468,7 +362,7 @@ class Analyzer:
         a, b = self._visit(e.a), self._visit(e.b)
         if a is not e.a or b is not e.b:
             return self._again(e.make(a, b), e)
-        if _exact_operands(e):
+        if exact_operands(e):
             result = (self._canonical_order if e.__class__ in (LT, LE) else self._canonical_equality)(e)
             if result is not e:
                 return self._again(result, e)
@@ -481,7 +375,7 @@ class Analyzer:
         """a < b and a <= b as `sum < limit`, what is taken away moved to the right."""
         terms, constant = difference(e.a, e.b)
         limit = -constant + (e.__class__ is LE)
-        if self._proofs.never_negative(_negated(terms), limit - 1):
+        if self._proofs.never_negative(negated(terms), limit - 1):
             return const(True, BOOL)
         if self._proofs.never_negative(terms, -limit):
             return const(False, BOOL)
@@ -491,15 +385,15 @@ class Analyzer:
     def _canonical_equality(self, e: Any) -> Expr:
         """a == b and a != b without a common factor, what is taken away moved to the right."""
         terms, constant = difference(e.a, e.b)
-        common = _common_factor(terms)
-        negated = _negated(terms)
+        common = common_factor(terms)
+        minus = negated(terms)
         if (
             (constant % common if common else constant)
             or self._proofs.never_negative(terms, constant - 1)
-            or self._proofs.never_negative(negated, -constant - 1)
+            or self._proofs.never_negative(minus, -constant - 1)
         ):
             return const(e.__class__ is NE, BOOL)
-        if self._proofs.never_negative(terms, constant) and self._proofs.never_negative(negated, -constant):
+        if self._proofs.never_negative(terms, constant) and self._proofs.never_negative(minus, -constant):
             return const(e.__class__ is EQ, BOOL)
         kind = e.a.dtype
         left = {atom: factor // common for atom, factor in terms.items() if factor > 0}
@@ -617,12 +511,6 @@ class _Pair:
         self.a, self.b = a, b
 
 
-def _exact_operands(e: Any) -> bool:
-    """Whether a comparison is one of exact scalar integers."""
-    kind = e.a.dtype
-    return bool(e.a.exact and e.b.exact and kind.lanes == 1 and kind.is_integer)
-
-
 def _order(terms: Terms, limit: int, kind: DType) -> Expr:
     """`sum < limit`, what is taken away moved to the right."""
     left = {atom: factor for atom, factor in terms.items() if factor > 0}
@@ -636,24 +524,6 @@ def _order(terms: Terms, limit: int, kind: DType) -> Expr:
     if limit < 0:
         return build(left, -limit, kind) < build(right, 0, kind)
     return build(left, 0, kind) < build(right, limit, kind)
-
-
-def _negated(terms: Terms) -> Terms:
-    return {atom: -factor for atom, factor in terms.items()}
-
-
-def _common_factor(terms: Terms) -> int:
-    return gcd(*terms.values())
-
-
-def _lane_end(e: Any, top: bool) -> Expr | None:
-    """The largest (or smallest) lane of a vector, None where it is not known which that is."""
-    if e.__class__ is Broadcast:
-        return e.value  # type: ignore[no-any-return]
-    if e.__class__ is Ramp and e.stride.__class__ is Const:
-        last = e.stride.value * (e.dtype.lanes - 1)
-        return e.base + (max(last, 0) if top else min(last, 0))  # type: ignore[no-any-return]
-    return None
 
 
 def _holds(wide: DType, narrow: DType) -> bool:

@@ -5,7 +5,7 @@ import pytest
 
 from tilewright import tir
 from tilewright.tir import Buffer, Func, Var
-from tilewright.tir.expr import add, as_expr, const, load, logical_and
+from tilewright.tir.expr import add, as_expr, const, load, logical_and, select
 from tilewright.tir.interp import interpret
 from tilewright.tir.passes.simplify import Simplify, simplify_function
 from tilewright.tir.stmt import Allocate, Bind, For, If, Prefetch, Produce, Seq, Stmt, seq, store
@@ -104,6 +104,24 @@ def test_bound_values():
         "        B[i * 8 + j] = A[i * 8 + j]",
         "    B[t] = A[t]",
     ]
+
+
+def test_what_memory_said_is_not_known_after_a_store():
+    flag = load(B, [const(0)]) < 1.0
+    again = If(flag, seq(store(B, [const(0)], const(2.0, "float32")), If(flag, put(const(1)), put(const(2)))))
+    assert body_after(again) == str(function(again)).split("\n", 1)[1].replace("\n    ", "\n").removeprefix("    ")
+    i, t = Var("i", bounds=(0, 7)), Var("t")
+    choice = select(flag, const(1), const(2))
+    changed = seq(store(B, [const(0)], const(2.0, "float32")), If(t < choice, put(i), put(i + 1)))
+    assert "if t < select(B[0] < 1.0, 1, 2):" in body_after(For(i, const(8), "serial", Bind(t, choice, changed)))
+
+
+def test_a_divisor_that_turns_out_to_be_zero():
+    i = Var("i", bounds=(0, 0))
+    quotient = select(i > 0, const(7) // i, const(3)) + 7 % i
+    real = load(A, [i]) / i.astype("float32")
+    assert body_after(For(i, const(1), "serial", put(quotient))) == "B[3] = A[3]"
+    assert body_after(For(i, const(1), "serial", put(i, real))) == "B[0] = A[0] * inf"
 
 
 def test_copies_of_a_body_share_variables_but_not_what_is_known_of_them():

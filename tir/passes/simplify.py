@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..expr import Const, Expr, Var, const, logical_not
+from ..dtype import BOOL
+from ..expr import And, Const, Expr, Var, const, logical_and, logical_not
+from ..matching import reads_nothing
 from ..simplify import Analyzer
 from ..stmt import Allocate, Bind, For, Func, If, Prefetch, Produce, Seq, Stmt, Store, seq
 from ..verify import CLOSED, TYPED
@@ -114,7 +116,7 @@ class _Simplifier:
             body = self.statement(s.body)
         else:
             with self.analyzer.scope():
-                self.analyzer.bind(s.var, (0, extent))
+                self.analyzer.bind(s.var, (0, extent if reads_nothing(extent) else None if high is None else high))
                 body = self.statement(s.body)
         if body is None:
             return None
@@ -142,11 +144,11 @@ class _Simplifier:
         if condition.__class__ is Const:
             chosen = s.then if condition.value else s.otherwise  # type: ignore[attr-defined]
             return None if chosen is None else self.statement(chosen)
-        with self.analyzer.constraint(condition):
+        with self.analyzer.constraint(_timeless(condition)):
             then = self.statement(s.then)
         otherwise = s.otherwise
         if otherwise is not None:
-            with self.analyzer.constraint(logical_not(condition)):
+            with self.analyzer.constraint(_timeless(logical_not(condition))):
                 otherwise = self.statement(otherwise)
         if then is None:
             return None if otherwise is None else If(self.simplify(logical_not(condition)), otherwise)
@@ -163,15 +165,17 @@ class _Simplifier:
         if value.__class__ is Const or value.__class__ is Var:
             self._define(s.var, value)
             return self.statement(s.body)
-        if s.var in self._defined:
-            self._define(s.var, None)
+        met = s.var in self._defined
+        self._define(s.var, None)
+        self._rank(s.var)
+        if not reads_nothing(value):
+            body = self.statement(s.body)
+        elif met:
             with self.analyzer.scope():
                 self.analyzer.bind_value(s.var, value)
                 body = self.statement(s.body)
         else:  # the usual case: an equation that holds wherever the variable is
-            self._define(s.var, None)
             self.analyzer.bind_value(s.var, value, met_before=False)
-            self._rank(s.var)
             body = self.statement(s.body)
         if body is None:
             return None
@@ -184,6 +188,13 @@ class _Simplifier:
     def prefetch(self, s: Prefetch) -> Stmt:
         indices = self.all(s.indices)
         return s if indices is s.indices else Prefetch(s.buffer, indices)
+
+
+def _timeless(condition: Expr) -> Expr:
+    """The parts of a condition that stay true whatever is stored to memory."""
+    if condition.__class__ is And:
+        return logical_and(_timeless(condition.a), _timeless(condition.b))  # type: ignore[attr-defined]
+    return condition if reads_nothing(condition) else const(True, BOOL)
 
 
 _HANDLERS: dict[type, Callable[[_Simplifier, Any], Stmt | None]] = {
