@@ -130,10 +130,6 @@ def split_multiples(terms: Terms, divisor: int) -> tuple[Terms, Terms]:
     return quotient, rest
 
 
-def common_factor(terms: Terms, start: int = 0) -> int:
-    """The greatest common divisor of the coefficients and `start`."""
-    for factor in terms.values():
-        start = gcd(start, factor)
-        if start == 1:
-            break
-    return start
+def common_factor(terms: Terms) -> int:
+    """The greatest common divisor of the coefficients; 0 without any."""
+    return gcd(*terms.values())
