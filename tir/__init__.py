@@ -1,8 +1,7 @@
 """The loop language: expressions, statements, what is known about them, and the passes that rewrite them.
 
-Read in this order: errors, dtype, node, intrin, expr, printer, stmt, visit; affine, bounds, digits, proofs, rules, matching, knowledge, simplify,
-interval; verify, interp;
-passes/.
+Read in this order: errors, dtype, node, intrin, expr, printer, stmt, visit; affine, bounds, digits, proofs, rules, matching, knowledge,
+simplify, interval; verify, interp; passes/.
 """
 
 from typing import Any
