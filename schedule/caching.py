@@ -43,8 +43,21 @@ class CachingPrimitives:
         _stage_of_op: dict[Any, Stage]
 
     def _check_scope(self, scope: Any, what: str) -> None:
-        if scope not in SCOPES:
+        if not isinstance(scope, str) or scope not in SCOPES:
             raise ScheduleError(f"{what}: unknown scope {scope!r}; known are {', '.join(SCOPES)}")
+
+    def _tensors_of(self, tensor: Any, primitive_name: str) -> tuple[list[Tensor], str]:
+        """The tensors given, one or a list of them, and what is done to which, for messages."""
+        tensors = list(tensor) if isinstance(tensor, (list, tuple)) else [tensor]
+        what = f"{primitive_name} of {', '.join(str(getattr(t, 'name', t)) for t in tensors)}"
+        if not tensors or not all(isinstance(t, Tensor) for t in tensors):
+            raise ScheduleError(f"{what}: expected a tensor or the list of an operation's outputs, found {tensor!r}")
+        return tensors, what
+
+    def _check_all_outputs(self, stage: Any, tensors: Sequence[Tensor], what: str) -> None:
+        if len(tensors) != len(stage.outputs) or any(position_of(t, tensors) is None for t in stage.outputs):
+            raise ScheduleError(f"{what}: the operation has {len(stage.outputs)} output(s), {', '.join(t.name for t in stage.outputs)}; "
+                                "give all of them together, in a list")  # fmt: skip
 
     def _replace_op(self, stage: Any, op: ComputeOp) -> None:
         stage.op = op
@@ -104,16 +117,11 @@ class CachingPrimitives:
         The reduce axes go with the computation (`s[CL].op.reduce_axis`); the axes of C stay with the copy. Raises ScheduleError for an input, some of the
         outputs only, or a stage whose loops were already shaped: call cache_write first.
         """
-        tensors = list(tensor) if isinstance(tensor, (list, tuple)) else [tensor]
-        what = f"cache_write of {', '.join(str(getattr(t, 'name', t)) for t in tensors)}"
-        if not tensors or not all(isinstance(t, Tensor) for t in tensors):
-            raise ScheduleError(f"{what}: expected a tensor or the list of an operation's outputs, found {tensor!r}")
+        tensors, what = self._tensors_of(tensor, "cache_write")
         stage = self.stage_of(tensors[0], what)
         self._check_scope(scope, what)
         op = stage.compute_op(what)
-        if len(tensors) != len(stage.outputs) or any(position_of(t, stage.outputs) is None for t in tensors):
-            raise ScheduleError(f"{what}: the operation has {len(stage.outputs)} output(s), {', '.join(t.name for t in stage.outputs)}; "
-                                "give all of them together, in a list")  # fmt: skip
+        self._check_all_outputs(stage, tensors, what)
         if stage.is_scheduled or stage.attach.kind == "inline":
             done = "is inlined" if stage.attach.kind == "inline" else f"was already scheduled (its leaf axes are {stage.leaves_text()})"
             raise ScheduleError(f"{what}: stage {stage.name} {done}, and that would be lost; call cache_write before split, reorder, vectorize and the like")
@@ -143,7 +151,7 @@ class CachingPrimitives:
                 raise ScheduleError(f"{what}: stage {other.name} is computed at axis {axis} of stage {stage.name}, which goes away; place it afterwards")
 
     @primitive("schedule")
-    def rfactor(self, tensor: Tensor, axis: IterVar, factor_axis: int = 0) -> Any:
+    def rfactor(self, tensor: Tensor | Sequence[Tensor], axis: IterVar, factor_axis: int = 0) -> Any:
         """Factor a reduction: `axis` (a reduce leaf of the stage of `tensor`) becomes a data-parallel axis of a new stage of partial results, which the
         old stage then reduces.
 
@@ -159,12 +167,15 @@ class CachingPrimitives:
                                                 for ki in range(8):
                                                     C[i] += C.rf[ki, i]
 
-        `factor_axis`: the dimension of the new axis in the partial results. `init=` stays in the final stage. Returns the partial results, a list for a tuple
-        reduction. Raises ScheduleError if `axis` is no reduce axis, or the reducer was declared with associative=False.
+        `factor_axis`: the dimension of the new axis in the partial results. `init=` stays in the final stage. Of a tuple reduction, give one of its
+        outputs or the list of all; the partial results come back as a list. Raises ScheduleError if `axis` is no reduce axis, or the reducer was declared
+        with associative=False.
         """
-        what = f"rfactor of {getattr(tensor, 'name', tensor)}"
-        stage = self.stage_of(tensor, what)
+        tensors, what = self._tensors_of(tensor, "rfactor")
+        stage = self.stage_of(tensors[0], what)
         op = stage.compute_op(what)
+        if isinstance(tensor, (list, tuple)):
+            self._check_all_outputs(stage, tensors, what)
         if op.reducer is None:
             raise ScheduleError(f"{what}: stage {stage.name} is not a reduction")
         stage.leaf(axis, what)

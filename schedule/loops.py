@@ -10,6 +10,7 @@ from typing import Any
 
 from ..te.axis import IterVar, Range
 from ..te.tensor import Tensor
+from ..tir.dtype import whole_number
 from ..tir.errors import ScheduleError
 from .relation import Fuse, Split, at_least_one, ceil_div, product
 from .stage import StageState, position_of
@@ -23,9 +24,10 @@ PRAGMAS = {
 
 
 def _whole_number(value: Any, name: str, primitive_name: str, stage: StageState) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__") or value.__index__() < 1:
+    number = whole_number(value)
+    if number is None or number < 1:
         raise ScheduleError(f"{primitive_name} on stage {stage.name}: {name} must be a positive int, found {value!r}")
-    return int(value.__index__())
+    return number
 
 
 class LoopPrimitives(StageState):
@@ -289,7 +291,7 @@ class LoopPrimitives(StageState):
         Raises ScheduleError for an unknown name or value.
         """
         self.leaf(axis, "pragma")
-        if name not in PRAGMAS:
+        if not isinstance(name, str) or name not in PRAGMAS:
             raise ScheduleError(f"pragma on stage {self.name}: unknown name {name!r}; known are {', '.join(PRAGMAS)}")
         if isinstance(value, bool) or not isinstance(value, int) or value < (1 if name == "unroll" else 0):
             raise ScheduleError(f"pragma {name} on stage {self.name}: the value must be {PRAGMAS[name]}, found {value!r}")

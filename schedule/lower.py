@@ -67,6 +67,10 @@ def lower_schedule(schedule: Schedule, args: Sequence[Tensor], name: str = "main
 
 
 def _check_arguments(schedule: Schedule, args: Sequence[Tensor]) -> None:
+    if not isinstance(schedule, Schedule):
+        raise ScheduleError(f"expected a schedule, as te.create_schedule makes one, found {schedule!r}")
+    if not isinstance(args, (tuple, list)):
+        raise ScheduleError(f"the arguments are {args!r}: expected a list of tensors, inputs and outputs, in the order in which arrays are passed")
     for number, tensor in enumerate(args):
         if not isinstance(tensor, Tensor):
             raise ScheduleError(f"argument {number} is {tensor!r}: expected a tensor of the computation")

@@ -111,7 +111,7 @@ class PlacementPrimitives(StageState):
         Raises ScheduleError for an unknown scope, or an output (which lives in its argument).
         """
         self.compute_op("set_scope")
-        if scope not in SCOPES:
+        if not isinstance(scope, str) or scope not in SCOPES:
             raise ScheduleError(f"set_scope of stage {self.name}: unknown scope {scope!r}; known are {', '.join(SCOPES)}")
         if self.is_output and scope != "global":
             raise ScheduleError(f"set_scope of stage {self.name}: it is an output of the schedule and lives in its argument (global memory), not in {scope!r}; "
@@ -141,7 +141,7 @@ class PlacementPrimitives(StageState):
             raise ScheduleError(f"storage_align of stage {self.name}: offset {offset} must be below factor {factor} (the stride is offset modulo factor)")
         self.alignment[dimension] = (factor, offset)
 
-    @primitive("stage")
+    @primitive("stage", takes_mapping=True)
     def transform_layout(self, mapping: Callable[..., Sequence[Any]]) -> None:
         """Store the result in another physical layout: `mapping` takes the logical indices and returns the physical ones (built with + - * // %).
 
@@ -160,11 +160,14 @@ class PlacementPrimitives(StageState):
 
     def layout_of(self, mapping: Callable[..., Sequence[Any]]) -> Layout:
         """The mapping as data."""
+        op = self.compute_op("transform_layout")
         if isinstance(mapping, Layout):
             layout = mapping
-            layout(*[Var("i") for _ in self.op.axis])  # refuses what is not a layout
+            layout(*[Var("i") for _ in op.axis])  # refuses what is not a layout
             return layout
-        indices = [Var(f"i{n}") for n in range(len(self.op.axis))]
+        if not callable(mapping):
+            raise ScheduleError(f"transform_layout of stage {self.name}: expected a function of the {len(op.axis)} indices, found {mapping!r}")
+        indices = [Var(f"i{n}") for n in range(len(op.axis))]
         try:
             physical = mapping(*indices)
         except TypeError as error:

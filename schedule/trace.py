@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 
 from ..te.axis import IterVar, thread_axis
 from ..te.tensor import Tensor
+from ..tir.dtype import whole_number
 from ..tir.errors import ScheduleError
 
 FORMAT = 1
@@ -66,10 +67,11 @@ class Trace:
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
-def primitive(on: str) -> Callable[[_Method], _Method]:
+def primitive(on: str, takes_mapping: bool = False) -> Callable[[_Method], _Method]:
     """Register a method of Stage (`on="stage"`) or Schedule (`on="schedule"`) as a primitive, and record each use that succeeds.
 
-    A primitive that calls others is recorded as itself alone.
+    A primitive that calls others is recorded as itself alone. `takes_mapping`: a function among the arguments maps indices to a layout, and is recorded
+    as the Layout it describes.
     """
 
     def decorate(method: _Method) -> _Method:
@@ -86,6 +88,9 @@ def primitive(on: str) -> Callable[[_Method], _Method]:
                 near = [self] if on == "stage" else []  # an axis may be shared by several stages: the ones spoken of come first
                 near += [a for a in (*args, *kwargs.values()) if hasattr(a, "leaf_iter_vars")][::-1]
                 near.reverse()
+                if takes_mapping:
+                    args = tuple(self.layout_of(a) if callable(a) else a for a in args)
+                    kwargs = {k: self.layout_of(v) if callable(v) else v for k, v in kwargs.items()}
                 arguments = tuple(_encode(schedule, a, near) for a in args) if outermost else ()
                 options = tuple((k, _encode(schedule, v, near)) for k, v in kwargs.items()) if outermost else ()
                 result = method(self, *args, **kwargs)
@@ -157,9 +162,8 @@ def _encode(schedule: Any, value: Any, near: Sequence[Any]) -> Any:
         return {"tensor": [schedule[value].name, 0]}
     if hasattr(value, "leaf_iter_vars"):  # a stage
         return {"tensor": [value.name, 0]}
-    if callable(value):
-        return {"layout": near[0].layout_of(value).data}
-    return str(value)
+    number = whole_number(value)  # an integer of NumPy; what else there is the primitive will refuse
+    return str(value) if number is None else number
 
 
 def _decode(schedule: Any, data: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..tir.dtype import whole_number
 from ..tir.errors import TEError
 from ..tir.expr import Const, Expr, ExprLike, Var
 from ..tir.visit import loads_of
@@ -90,10 +91,11 @@ def extent_value(value: Any, what: str) -> int | Expr:
                 f"te.if_then_else"
             )
         return e
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+    number = whole_number(value)
+    if number is None:
         hint = ". Write // for the floored quotient" if isinstance(value, float) else ""
         raise TEError(f"{what} is {value!r}: expected an int or an expression of sizes{hint}")
-    return int(value.__index__())
+    return number
 
 
 def range_of(dom: Any, what: str) -> Range:
@@ -120,7 +122,7 @@ def thread_axis(dom: Any = None, tag: str | None = None, name: str | None = None
     """A thread index to bind loops to: `thread_axis("threadIdx.x")`, or with an extent `thread_axis(32, "threadIdx.x")` or `(0, 32)`."""
     if isinstance(dom, str) and tag is None:
         dom, tag = None, dom
-    if tag not in THREAD_TAGS:
+    if not isinstance(tag, str) or tag not in THREAD_TAGS:
         raise TEError(f"unknown thread tag {tag!r}: expected one of {', '.join(THREAD_TAGS)}")
     if dom is not None:
         dom = range_of(dom if isinstance(dom, (tuple, list, Range)) else (0, dom), f"thread axis {tag}")

@@ -99,6 +99,8 @@ def _are_axes(value: Any) -> bool:
 
 
 def _expressions(values: Any) -> tuple[Expr, ...]:
+    if not isinstance(values, (tuple, list)):
+        raise TEError(f"expected a tuple of values, as the operand beside it is, found {values!r}")
     return tuple(as_expr(v) for v in values)
 
 

@@ -60,7 +60,7 @@ _TYPES: dict[str, DType] = {}
 
 def dtype(name: str) -> DType:
     """The type called `name`, for example "int8" or "float32x16"; a TEError lists the known ones."""
-    found = _TYPES.get(name)
+    found = _TYPES.get(name) if isinstance(name, str) else None
     return found if found is not None else _make(name)
 
 
@@ -89,6 +89,16 @@ def _make(name: str) -> DType:
 
 
 BOOL, INT32, INT64, FLOAT32, FLOAT64 = (dtype(n) for n in ("bool", "int32", "int64", "float32", "float64"))
+
+
+def whole_number(value: object) -> int | None:
+    """`value` as an int where it is one of Python or NumPy; None for anything else, a bool too."""
+    if isinstance(value, (bool, type)) or not hasattr(value, "__index__"):
+        return None
+    try:
+        return int(value.__index__())
+    except TypeError:  # an array of several elements, an integer-like of another package that is none today
+        return None
 
 
 def promote(a: DType, b: DType) -> DType:

@@ -1,0 +1,155 @@
+"""Random illegal use: whatever is given to the functions and primitives, only a named error of the package may come out.
+
+Not here: what each refusal says (tests/te/test_errors.py, tests/schedule/test_errors.py). A TypeError of Python for a wrong number of arguments is
+no fault; one that comes from inside the package is.
+"""
+
+import inspect
+import operator
+import random
+import traceback
+import warnings
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright import te, tir
+
+FUNCTIONS = [name for name in te.__all__ if inspect.isfunction(getattr(te, name))]
+OPERATORS = [getattr(operator, name) for name in ("add", "sub", "mul", "floordiv", "mod", "truediv", "lshift", "and_", "eq", "lt")]
+PRIMITIVES = ["split", "tile", "fuse", "reorder", "vectorize", "unroll", "parallel", "bind", "compute_at", "compute_inline", "compute_root", "set_scope"]
+PRIMITIVES += ["storage_align", "transform_layout", "pragma", "prefetch"]
+LAYOUTS = [
+    lambda i: [i], lambda i, j: [j, i], lambda i, j: [i // 4, j, i % 4], lambda i: [i * 2**40], lambda i: i, lambda i: [i / 2], lambda i: [i, "a"],
+    lambda i: [None], lambda *i: [], lambda *i: [*i, *i], lambda i, j: [i * 24 + j], lambda i: [i * i],
+]  # fmt: skip
+NUMBERS = [1, 2, 3, 5, 7, 30, 2**40, 2**62, 2**64]
+
+
+class Program:
+    """A[16, 24] -> B -> C, a reduction over k -> D -> P and Q, together -> E, the output."""
+
+    def __init__(self):
+        self.A = te.placeholder((16, 24), name="A")
+        self.B = te.compute((16, 24), lambda i, j: self.A[i, j] * 2, name="B")
+        self.k = te.reduce_axis((0, 24), "k")
+        self.C = te.compute((16,), lambda i: te.sum(self.B[i, self.k], axis=self.k), name="C")
+        self.D = te.compute((16,), lambda i: self.C[i] + 1, name="D")
+        self.P, self.Q = te.compute((16,), lambda i: (self.D[i], self.D[i] * 2), name="PQ")
+        self.E = te.compute((16,), lambda i: self.P[i] + self.Q[i], name="E")
+
+    def things(self):
+        return [self.A, self.B, self.C, self.D, self.P, self.Q, self.E, self.k, *self.B.op.axis, *self.C.op.axis, *self.D.op.axis, *self.E.op.axis]
+
+
+def strange_values():
+    p, other, n = Program(), Program(), te.size_var("n")
+    return [
+        None, float("nan"), float("inf"), -1, 0, 1, 3, 2**40, -(2**40), 2**70, 1.5, "x", "", [], (), [1], {}, b"a", True, 1j, set(), range(3), slice(0, 3), ...,
+        object(), int, lambda *a: None, lambda i: i, lambda i, j: [i, j], np.float32(2), np.int64(3), np.array([1, 2]), n, n + 1, p.A[0, 0], p.B.op, p.A.op,
+        te.thread_axis("threadIdx.x"), te.thread_axis(4, "threadIdx.y"), tir.const(3, "int32"), tir.const(2.5, "float32"), "local", "float32", "int8", (0, 8),
+        te.reduce_axis((0, 4), "r"), te.sum(p.B[0, p.k], axis=p.k), te.sum, *p.things(), *other.things(),
+    ]  # fmt: skip
+
+
+def attempt(what, call, *args, **options):
+    """Call; an error of the package is what illegal use is to get, and gives None."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return call(*args, **options)
+    except tw.InternalError:
+        raise
+    except tw.TilewrightError:
+        return None
+    except Exception as error:
+        inside = any("tilewright" in frame.filename and "test" not in frame.filename for frame in traceback.extract_tb(error.__traceback__))
+        if inside or not isinstance(error, TypeError):
+            raise AssertionError(f"{what} of {args} {options}: {type(error).__name__} {error}") from error
+        return None
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_functions(seed):
+    rng, values = random.Random(seed), strange_values()
+    for _ in range(700):
+        name = rng.choice(FUNCTIONS)
+        function = getattr(te, name)
+        parameters = inspect.signature(function).parameters.values()
+        many = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+        positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        least = sum(p.default is p.empty for p in positional)
+        count = rng.randrange(least, least + 4) if many else rng.randint(least, len(positional))
+        given = [rng.choice(values) for _ in range(count)]
+        if name == "compute" and any(v is int for v in given):
+            continue  # a user's function that raises by itself
+        attempt(f"seed {seed}: te.{name}", function, *given)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_operators(seed):
+    rng, values = random.Random(seed), strange_values()
+    p = Program()
+    for _ in range(600):
+        pair = [rng.choice([p.A[0, 0], p.B.op.axis[0], te.size_var("n"), p.A, p.B.op.axis[0].var, p.A[0, 0] > 0]), rng.choice(values)]
+        rng.shuffle(pair)
+        if not any(isinstance(v, np.ndarray) for v in pair):
+            attempt(f"seed {seed}: {pair}", rng.choice(OPERATORS), *pair)
+
+
+@pytest.mark.parametrize("call", [tw.lower, tw.build, tw.create_schedule, tw.replay_trace, tw.Target, tw.load_module])
+def test_entrances(call):
+    rng, values = random.Random(7), strange_values()
+    s = tw.create_schedule(Program().E)
+    least = sum(p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD for p in inspect.signature(call).parameters.values())
+    for _ in range(60):
+        attempt(call.__name__, call, *[rng.choice([*values, s]) for _ in range(least)])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_primitives(seed):
+    rng, values = random.Random(seed), strange_values()
+    for _ in range(50):
+        p = Program()
+        s = tw.create_schedule(p.E)
+        known = p.things()
+        for _ in range(rng.randrange(1, 8)):
+            stage = rng.choice(s.stages)
+            name = rng.choice([*PRIMITIVES, "cache_read", "cache_write", "rfactor"])
+            method = getattr(stage if name in PRIMITIVES else s, name)
+            result = attempt(f"seed {seed}: {stage.name}, {name}", method, *arguments(rng, method, stage, s, known, values))
+            known += result if isinstance(result, (tuple, list)) else [] if result is None else [result]
+        attempt(f"seed {seed}: lower\n{s.as_python()}", tw.lower, s, [p.A, p.E])
+
+
+def arguments(rng, method, stage, s, known, values):
+    """Arguments for a primitive: often of the right kind, often of no kind at all."""
+    likely = {
+        "axis": getattr(stage, "leaf_iter_vars", None) or known, "mapping": LAYOUTS, "scope": ["local", "global", "shared"], "consumer": s.stages,
+        **dict.fromkeys(("factor", "nparts", "x_factor", "y_factor", "offset"), NUMBERS),
+    }  # fmt: skip
+    found = []
+    for p in inspect.signature(method).parameters.values():
+        if p.kind is p.VAR_POSITIONAL:
+            return [rng.choice(known if rng.random() < 0.8 else values) for _ in range(rng.randrange(4))]
+        found.append(rng.choice(likely.get(p.name, known) if rng.random() < 0.7 else values))
+    return found
+
+
+def test_integers_of_numpy_are_integers_in_the_trace():
+    p = Program()
+    s = tw.create_schedule(p.E)
+    s[p.B].split(p.B.op.axis[0], factor=np.int64(4))
+    again = tw.replay_trace(tw.create_schedule(Program().E), s.trace.to_json())
+    assert str(again) == str(s)
+
+
+def test_rfactor_takes_the_list_of_a_tuple_reduction():
+    A = te.placeholder((4, 8), name="A")
+    k = te.reduce_axis((0, 8), "k")
+    both = te.compute((4,), lambda i: te.argmax((k, A[i, k]), axis=k), name="both")
+    s = tw.create_schedule(both[0])
+    assert len(s.rfactor(list(both), k)) == 2
+    with pytest.raises(tw.ScheduleError, match="all of them"):
+        tw.create_schedule(both[0]).rfactor([both[1]], k)
