@@ -48,7 +48,7 @@ def row_sum(M=4096, N=1024):
     S = te.compute((M,), lambda i: te.sum(A[i, k], axis=k), name="S")
     s = te.create_schedule(S.op)
     rows, row = s[S].split(S.op.axis[0], factor=64)
-    partial_sums(s, S, 32, row)
+    partial_sums(s, S, 16, row)
     s[S].parallel(rows)
     return s, [A, S], lambda a: a.sum(1, dtype="float64"), torch_sum
 
