@@ -161,7 +161,8 @@ def _is_extension(kind: np.dtype[Any]) -> bool:
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """NumPy's dtype of that name; those it does not have come from ml_dtypes."""
     if name.startswith(("bfloat", "float8")):
-        return np.dtype(getattr(optional_import("ml_dtypes", f"an array of {name}", "dtypes"), name))
+        narrow: np.dtype[Any] = np.dtype(getattr(optional_import("ml_dtypes", f"an array of {name}", "dtypes"), name))
+        return narrow
     return np.dtype(str(name))
 
 

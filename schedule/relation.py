@@ -17,7 +17,7 @@ Extent = int | Expr
 
 def plain(extent: Extent) -> Extent:
     """An int where the extent is a constant."""
-    return extent.value if isinstance(extent, Const) else extent  # type: ignore[return-value]
+    return extent.value if isinstance(extent, Const) else extent
 
 
 def product(a: Extent, b: Extent) -> Extent:

@@ -104,8 +104,8 @@ class CExpressions:
         symbol, precedence, left, right = OPERATORS[name]
         if name in ("Add", "Sub", "Mul") and kind.is_integer and not e.exact:
             return self._wrapping(e, symbol, precedence, left, right)
-        if name == "Add" and kind.kind == "int" and e.b.__class__ is Const and -(1 << 31) < e.b.value < 0:  # type: ignore[attr-defined]
-            return f"{self.text(e.a, left)} - {-e.b.value}", precedence  # type: ignore[attr-defined]
+        if name == "Add" and kind.kind == "int" and e.b.__class__ is Const and -(1 << 31) < e.b.value < 0:
+            return f"{self.text(e.a, left)} - {-e.b.value}", precedence
         if kind.lanes > 1 and kind.is_float:
             return f"{self._scalar_operand(e.a, e.b, left)} {symbol} {self._scalar_operand(e.b, e.a, right)}", precedence
         return f"{self.text(e.a, left)} {symbol} {self.text(e.b, right)}", precedence
@@ -113,7 +113,7 @@ class CExpressions:
     def _scalar_operand(self, e: Expr, other: Expr, level: int) -> str:
         """A float vector operand; a broadcast beside a true vector is written as its scalar, which GNU C broadcasts."""
         if e.__class__ is Broadcast and other.__class__ is not Broadcast:
-            return self.text(e.value, level)  # type: ignore[attr-defined]
+            return self.text(e.value, level)
         return self.text(e, level)
 
     def _wrapping(self, e: Binary, symbol: str, precedence: int, left: int, right: int) -> tuple[str, int]:
@@ -213,7 +213,7 @@ class CExpressions:
                 raise self.refuse(e, "legalize")
             condition = self.mask(e.condition, bits, UNARY)
             return f"({condition} & {then}) | (~{condition} & {otherwise})", BITS
-        return self._table[e.__class__](self, e)  # type: ignore[no-any-return]
+        return self._table[e.__class__](self, e)
 
     def _zero(self, kind: DType) -> str:
         return f"({self.helpers.value_type(kind)}){{0}}"
@@ -282,7 +282,7 @@ class CExpressions:
     def _shift(self, e: Call) -> tuple[str, int]:
         """By a constant in range, C's operator; else a function that minds the range."""
         a, b, kind = e.args[0], e.args[1], e.dtype
-        amount = b.value if b.__class__ is Broadcast else b  # type: ignore[attr-defined]
+        amount = b.value if b.__class__ is Broadcast else b
         if amount.__class__ is not Const or not 0 <= amount.value < kind.bits:
             return self._call(e.name, kind, a, b)
         count = str(amount.value)
@@ -325,14 +325,14 @@ class CExpressions:
             return f"{h.use('gather_where', kind, index.dtype.element)}({mask}, {self.buffer(e.buffer)}, {self.text(index)})"
         if index.__class__ is not Ramp:
             return f"{h.use('gather', kind, index.dtype.element)}({self.buffer(e.buffer)}, {self.text(index)})"
-        place = self.address(e.buffer, index.base)  # type: ignore[attr-defined]
+        place = self.address(e.buffer, index.base)
         if stride == 1:
             return f"*(const {h.memory_vector(kind)} *){place}"
         if stride == -1:
             return f"{h.use('reversed', kind)}({place})"
         if stride == 2 and kind.lanes >= 4:
             return f"{h.use('every_second', kind)}({place})"
-        return f"{h.use('strided', kind)}({place}, {self.text(index.stride)})"  # type: ignore[attr-defined]
+        return f"{h.use('strided', kind)}({place}, {self.text(index.stride)})"
 
     def register(self, buffer: Buffer, index: Expr) -> str | None:
         """The variable that holds this part of a buffer that lives in registers; None for a buffer in memory."""
@@ -363,15 +363,15 @@ def _inside(text: tuple[str, int], level: int) -> str:
 
 
 def constant_stride(index: Expr) -> int | None:
-    if index.__class__ is Ramp and index.stride.__class__ is Const:  # type: ignore[attr-defined]
-        return index.stride.value  # type: ignore[attr-defined, no-any-return]
+    if index.__class__ is Ramp and index.stride.__class__ is Const:
+        return index.stride.value  # type: ignore[no-any-return]
     return None
 
 
 def constant_piece(index: Expr) -> tuple[int, int] | None:
     """(first element, lanes) of an index that is a constant or consecutive from a constant on; None for any other."""
     if index.__class__ is Const:
-        return index.value, 1  # type: ignore[attr-defined]
+        return index.value, 1
     if constant_stride(index) == 1 and index.base.__class__ is Const:  # type: ignore[attr-defined]
         return index.base.value, index.dtype.lanes  # type: ignore[attr-defined]
     return None

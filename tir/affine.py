@@ -64,7 +64,7 @@ def negated(terms: Terms) -> Terms:
 
 def factors(e: Expr) -> list[Expr]:
     """The factors of a product, left to right."""
-    return [*factors(e.a), *factors(e.b)] if e.__class__ is Mul else [e]  # type: ignore[attr-defined]
+    return [*factors(e.a), *factors(e.b)] if e.__class__ is Mul else [e]
 
 
 def product(*operands: Expr) -> tuple[Expr, int]:
@@ -78,9 +78,9 @@ def product(*operands: Expr) -> tuple[Expr, int]:
     while pending:
         factor = pending.pop()
         if factor.__class__ is Mul:
-            pending += (factor.b, factor.a)  # type: ignore[attr-defined]
+            pending += (factor.b, factor.a)
         elif factor.__class__ is Const:
-            scale *= factor.value  # type: ignore[attr-defined]
+            scale *= factor.value
         else:
             rest.append(factor)
     rest.sort(key=str)

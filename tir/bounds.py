@@ -87,7 +87,7 @@ def _anything(e: Expr, of: BoundsOf) -> Bounds:
 
 
 def _var(e: Any, of: BoundsOf) -> Bounds:
-    return TRUTH if e.dtype.is_bool else e.bounds  # type: ignore[no-any-return]
+    return TRUTH if e.dtype.is_bool else e.bounds
 
 
 def _const(e: Any, of: BoundsOf) -> Bounds:

@@ -675,7 +675,7 @@ def _arithmetic_operands(a: Expr, b: Expr) -> tuple[Expr, Expr]:
 def _lift(make: Callable[[Expr, Expr], Expr], a: Expr, b: Expr) -> Expr | None:
     """Of two broadcasts, the broadcast of the scalar operation."""
     if a.__class__ is Broadcast and b.__class__ is Broadcast:
-        return broadcast(make(a.value, b.value), a.dtype.lanes)  # type: ignore[attr-defined]
+        return broadcast(make(a.value, b.value), a.dtype.lanes)
     return None
 
 
@@ -692,12 +692,12 @@ def add(a: Expr, b: Expr) -> Expr:
             return _fold(kind, a.value + b.value)  # type: ignore[attr-defined]
         a, b = b, a
     if b.__class__ is Const:
-        value = b.value  # type: ignore[attr-defined]
+        value = b.value
         if kind.is_integer:
             if value == 0:
                 return a
-            if a.__class__ is Add and a.b.__class__ is Const:  # type: ignore[attr-defined]
-                return add(a.a, _fold(kind, a.b.value + value))  # type: ignore[attr-defined]
+            if a.__class__ is Add and a.b.__class__ is Const:
+                return add(a.a, _fold(kind, a.b.value + value))
     elif kind.lanes > 1:
         lifted = _lift(add, a, b)
         if lifted is not None:
@@ -706,9 +706,9 @@ def add(a: Expr, b: Expr) -> Expr:
             a, b = b, a
         if a.__class__ is Ramp:
             if b.__class__ is Broadcast:
-                return ramp(add(a.base, b.value), a.stride, kind.lanes)  # type: ignore[attr-defined]
+                return ramp(add(a.base, b.value), a.stride, kind.lanes)
             if b.__class__ is Ramp:
-                return ramp(add(a.base, b.base), add(a.stride, b.stride), kind.lanes)  # type: ignore[attr-defined]
+                return ramp(add(a.base, b.base), add(a.stride, b.stride), kind.lanes)
     return _intern(Add, a, b, kind, a.exact and b.exact)
 
 
@@ -724,22 +724,22 @@ def sub(a: Expr, b: Expr) -> Expr:
         if _both_constant(a, b):
             return _fold(kind, a.value - b.value)  # type: ignore[attr-defined]
         if kind.is_integer and (kind.kind == "int" or a.exact):
-            return add(a, _fold(kind, -b.value))  # type: ignore[attr-defined]
+            return add(a, _fold(kind, -b.value))
     if kind.is_integer:
         if a is b:
             return const(0, kind)
-        if a.__class__ is Add and a.b.__class__ is Const and a.a is b:  # type: ignore[attr-defined]
-            return a.b  # type: ignore[attr-defined, no-any-return]
+        if a.__class__ is Add and a.b.__class__ is Const and a.a is b:
+            return a.b
         if kind.lanes > 1:
             lifted = _lift(sub, a, b)
             if lifted is not None:
                 return lifted
             if a.__class__ is Ramp and b.__class__ is Broadcast:
-                return ramp(sub(a.base, b.value), a.stride, kind.lanes)  # type: ignore[attr-defined]
+                return ramp(sub(a.base, b.value), a.stride, kind.lanes)
             if a.__class__ is Ramp and b.__class__ is Ramp:
-                return ramp(sub(a.base, b.base), sub(a.stride, b.stride), kind.lanes)  # type: ignore[attr-defined]
+                return ramp(sub(a.base, b.base), sub(a.stride, b.stride), kind.lanes)
             if a.__class__ is Broadcast and b.__class__ is Ramp:
-                return ramp(sub(a.value, b.base), negate(b.stride), kind.lanes)  # type: ignore[attr-defined]
+                return ramp(sub(a.value, b.base), negate(b.stride), kind.lanes)
     elif kind.lanes > 1:
         lifted = _lift(sub, a, b)
         if lifted is not None:
@@ -760,14 +760,14 @@ def mul(a: Expr, b: Expr) -> Expr:
             return _fold(kind, a.value * b.value)  # type: ignore[attr-defined]
         a, b = b, a
     if b.__class__ is Const:
-        value = b.value  # type: ignore[attr-defined]
+        value = b.value
         if value == 1:
             return a
         if kind.is_integer:
             if value == 0:
                 return b
-            if a.__class__ is Mul and a.b.__class__ is Const:  # type: ignore[attr-defined]
-                return mul(a.a, _fold(kind, a.b.value * value))  # type: ignore[attr-defined]
+            if a.__class__ is Mul and a.b.__class__ is Const:
+                return mul(a.a, _fold(kind, a.b.value * value))
     elif kind.lanes > 1:
         lifted = _lift(mul, a, b)
         if lifted is not None:
@@ -775,7 +775,7 @@ def mul(a: Expr, b: Expr) -> Expr:
         if a.__class__ is Broadcast:
             a, b = b, a
         if a.__class__ is Ramp and b.__class__ is Broadcast:
-            return ramp(mul(a.base, b.value), mul(a.stride, b.value), kind.lanes)  # type: ignore[attr-defined]
+            return ramp(mul(a.base, b.value), mul(a.stride, b.value), kind.lanes)
     return _intern(Mul, a, b, kind, a.exact and b.exact)
 
 
@@ -793,12 +793,12 @@ def div(a: Expr, b: Expr) -> Expr:
     kind = a.dtype
     if not kind.is_float:
         raise TEError(f"{a} / {b}: true division of integers ({kind}). Write // for the floored quotient, or cast: x.astype('float32') / y")
-    divisor = b.value if b.__class__ is Broadcast else b  # type: ignore[attr-defined]
+    divisor = b.value if b.__class__ is Broadcast else b
     if divisor.__class__ is Const and divisor.value == 0:
         raise TEError(f"{a} / {b}: division by the constant zero")
     if _both_constant(a, b):
         return _fold(kind, a.value / b.value)  # type: ignore[attr-defined]
-    if b.__class__ is Const and b.value == 1:  # type: ignore[attr-defined]
+    if b.__class__ is Const and b.value == 1:
         return a
     if kind.lanes > 1:
         lifted = _lift(div, a, b)
@@ -812,7 +812,7 @@ def _integer_division_operands(a: Expr, b: Expr, symbol: str) -> tuple[Expr, Exp
         a, b = _arithmetic_operands(a, b)
     if a.dtype.is_float:
         raise TEError(f"{a} {symbol} {b}: {symbol} is for integers, found {a.dtype}. For floats write te.floor(a / b)")
-    divisor = b.value if b.__class__ is Broadcast else b  # type: ignore[attr-defined]
+    divisor = b.value if b.__class__ is Broadcast else b
     if divisor.__class__ is Const and divisor.value == 0:
         raise TEError(f"{a} {symbol} {b}: division by the constant zero")
     return a, b
@@ -823,13 +823,13 @@ def floordiv(a: Expr, b: Expr) -> Expr:
     a, b = _integer_division_operands(a, b, "//")
     kind = a.dtype
     if b.__class__ is Const:
-        value = b.value  # type: ignore[attr-defined]
+        value = b.value
         if a.__class__ is Const:
-            return _fold(kind, a.value // value)  # type: ignore[attr-defined]
+            return _fold(kind, a.value // value)
         if value == 1:
             return a
-        if value > 0 and a.exact and a.__class__ is FloorDiv and a.b.__class__ is Const and a.b.value > 0:  # type: ignore[attr-defined]
-            return floordiv(a.a, _fold(kind, a.b.value * value))  # type: ignore[attr-defined]
+        if value > 0 and a.exact and a.__class__ is FloorDiv and a.b.__class__ is Const and a.b.value > 0:
+            return floordiv(a.a, _fold(kind, a.b.value * value))
     if kind.lanes > 1:
         lifted = _lift(floordiv, a, b)
         if lifted is not None:
@@ -842,9 +842,9 @@ def floormod(a: Expr, b: Expr) -> Expr:
     a, b = _integer_division_operands(a, b, "%")
     kind = a.dtype
     if b.__class__ is Const:
-        value = b.value  # type: ignore[attr-defined]
+        value = b.value
         if a.__class__ is Const:
-            return _fold(kind, a.value % value)  # type: ignore[attr-defined]
+            return _fold(kind, a.value % value)
         if value == 1:
             return const(0, kind)
     if kind.lanes > 1:
@@ -871,7 +871,7 @@ def _extremum(cls: type[Binary], make: Callable[[Expr, Expr], Expr], fold: Calla
         return a
     if a.__class__ is Const:
         if b.__class__ is Const:
-            x, y = a.value, b.value  # type: ignore[attr-defined]
+            x, y = a.value, b.value
             return a if math.isnan(x) else b if math.isnan(y) else _fold(a.dtype, fold(x, y))
         a, b = b, a
     if a.dtype.lanes > 1:
@@ -885,7 +885,7 @@ def _compare(cls: type[Binary], make: Callable[[Expr, Expr], Expr], fold: Callab
     if a.dtype is not b.dtype:
         a, b = same_dtype(a, b)
     if a.__class__ is Const and b.__class__ is Const:
-        return const(fold(a.value, b.value), BOOL)  # type: ignore[attr-defined]
+        return const(fold(a.value, b.value), BOOL)
     if a is b and not a.dtype.is_float:
         return const(same, BOOL.vector(a.dtype.lanes))
     if a.dtype.lanes > 1:
@@ -942,7 +942,7 @@ def _logical(cls: type[Binary], make: Callable[[Expr, Expr], Expr], absorbing: b
     if a is b:
         return a
     for x, other in ((a, b), (b, a)):
-        scalar = x.value if x.__class__ is Broadcast else x  # type: ignore[attr-defined]
+        scalar = x.value if x.__class__ is Broadcast else x
         if scalar.__class__ is Const:
             return x if bool(scalar.value) is absorbing else other
     if a.dtype.lanes > 1:
@@ -956,15 +956,15 @@ def logical_not(a: Expr) -> Expr:
     """not a"""
     a = _as_bool(a, "not")
     if a.__class__ is Const:
-        return const(not a.value, BOOL)  # type: ignore[attr-defined]
+        return const(not a.value, BOOL)
     if a.__class__ is Not:
-        return a.a  # type: ignore[attr-defined, no-any-return]
+        return a.a
     if a.__class__ is Broadcast:
-        return broadcast(logical_not(a.value), a.dtype.lanes)  # type: ignore[attr-defined]
+        return broadcast(logical_not(a.value), a.dtype.lanes)
     if a.__class__ is EQ:
-        return ne(a.a, a.b)  # type: ignore[attr-defined]
+        return ne(a.a, a.b)
     if a.__class__ is NE:
-        return eq(a.a, a.b)  # type: ignore[attr-defined]
+        return eq(a.a, a.b)
     if isinstance(a, (LT, LE)) and not a.a.dtype.is_float:  # with a NaN, not (a < b) is not b <= a
         return le(a.b, a.a) if a.__class__ is LT else lt(a.b, a.a)
     return _intern_on(a, (Not, a), a.dtype, True, Not, a=a)
@@ -987,7 +987,7 @@ def _choose(cls: type[Choice], condition: Expr, then: Expr, otherwise: Expr) -> 
     lanes = condition.dtype.lanes
     if lanes > 1 and then.dtype.lanes == 1:
         then, otherwise = broadcast(then, lanes), broadcast(otherwise, lanes)
-    scalar = condition.value if condition.__class__ is Broadcast else condition  # type: ignore[attr-defined]
+    scalar = condition.value if condition.__class__ is Broadcast else condition
     if scalar.__class__ is Const:
         return then if scalar.value else otherwise
     if then is otherwise:
@@ -1014,10 +1014,10 @@ def cast(a: Expr, to: DType) -> Expr:
             return cast(a, to.vector(kind.lanes))
         return cast(broadcast(a, to.lanes), to)
     if a.__class__ is Broadcast:
-        return broadcast(cast(a.value, to.element), to.lanes)  # type: ignore[attr-defined]
+        return broadcast(cast(a.value, to.element), to.lanes)
     exact = a.exact and to.is_integer
     if a.__class__ is Const:
-        value = a.value  # type: ignore[attr-defined]
+        value = a.value
         if to.is_float or to.is_bool:
             return const(value, to)
         if kind.is_float:
@@ -1028,11 +1028,11 @@ def cast(a: Expr, to: DType) -> Expr:
             return const(value, to)
         else:
             span = 1 << to.bits
-            return const((value - to.low) % span + to.low, to)  # type: ignore[arg-type]
+            return const((value - to.low) % span + to.low, to)
     elif a.exact and to.bits < 32 and not kind.is_bool:
         exact = False  # a narrow type holds what wraps; index arithmetic is never cast to one
     if a.__class__ is Ramp and exact:
-        return ramp(cast(a.base, to.element), cast(a.stride, to.element), to.lanes)  # type: ignore[attr-defined]
+        return ramp(cast(a.base, to.element), cast(a.stride, to.element), to.lanes)
     return _intern_on(a, (Cast, to), to, exact, Cast, value=a)
 
 
@@ -1047,7 +1047,7 @@ def ramp(base: Expr, stride: Expr | int, lanes: int) -> Expr:
         base, stride = same_dtype(base, stride)
     if lanes == 1:
         return base
-    if stride.__class__ is Const and stride.value == 0:  # type: ignore[attr-defined]
+    if stride.__class__ is Const and stride.value == 0:
         return broadcast(base, lanes)
     exact = base.exact and stride.exact
     return _intern_on(_home(base, stride), (Ramp, base, stride, lanes), base.dtype.vector(lanes), exact, Ramp, base=base, stride=stride)
@@ -1079,13 +1079,13 @@ def load(buffer: Buffer, indices: Sequence[Expr], predicate: Expr | None = None)
     lanes = 1
     for index in indices:
         lanes = max(lanes, index.dtype.lanes)
-    scalar = predicate.value if predicate.__class__ is Broadcast else predicate  # type: ignore[union-attr]
+    scalar = predicate.value if predicate.__class__ is Broadcast else predicate
     if scalar.__class__ is Const:
-        if not scalar.value:  # type: ignore[union-attr]
+        if not scalar.value:
             return const(0, buffer.dtype.vector(lanes))
         predicate = None
     if lanes > 1 and all(i.dtype.lanes == 1 or i.__class__ is Broadcast for i in indices) and predicate is None:
-        return broadcast(load(buffer, [i.value if i.__class__ is Broadcast else i for i in indices]), lanes)  # type: ignore[attr-defined]
+        return broadcast(load(buffer, [i.value if i.__class__ is Broadcast else i for i in indices]), lanes)
     kind = buffer.dtype if lanes == 1 else buffer.dtype.vector(lanes)
     return _intern_on(home, (Load, buffer, indices, predicate), kind, False, Load, buffer=buffer, indices=indices, predicate=predicate)
 
@@ -1156,6 +1156,6 @@ for _class, _make in (
     (Add, add), (Sub, sub), (Mul, mul), (Div, div), (FloorDiv, floordiv), (FloorMod, floormod), (Min, minimum), (Max, maximum),
     (EQ, eq), (NE, ne), (LT, lt), (LE, le), (And, logical_and), (Or, logical_or),
 ):  # fmt: skip
-    _class.make = staticmethod(_make)  # type: ignore[assignment]
+    _class.make = staticmethod(_make)
 Select.make = staticmethod(select)
 IfThenElse.make = staticmethod(if_then_else)

@@ -155,7 +155,7 @@ class _Code:
         if isinstance(tree, ast.BoolOp):
             return f" {'and' if isinstance(tree.op, ast.And) else 'or'} ".join([f"({self.condition(v)})" for v in tree.values])
         if isinstance(tree, ast.Compare) and not _is_constant(tree):
-            proof = {ast.LtE: "not_above", ast.Lt: "below"}[type(tree.ops[0])]  # type: ignore[index]
+            proof = {ast.LtE: "not_above", ast.Lt: "below"}[type(tree.ops[0])]
             operands = []
             for operand, other in ((tree.left, tree.comparators[0]), (tree.comparators[0], tree.left)):
                 operands.append(f"const({ast.unparse(operand)}, {self.build(other)})" if _is_constant(operand) else self.build(operand))

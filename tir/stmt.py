@@ -59,7 +59,7 @@ class For(Stmt):
     @property
     def constant_extent(self) -> int | None:
         """The extent where it is a constant."""
-        return self.extent.value if isinstance(self.extent, Const) else None  # type: ignore[return-value]
+        return self.extent.value if isinstance(self.extent, Const) else None
 
     def with_body(self, body: Stmt) -> For:
         """This loop around another body."""
@@ -158,7 +158,7 @@ def seq(*statements: Stmt | None) -> Stmt:
         if statement is None:
             continue
         if statement.__class__ is Seq:
-            flat.extend(statement.body)  # type: ignore[attr-defined]
+            flat.extend(statement.body)
         else:
             flat.append(statement)
     return flat[0] if len(flat) == 1 else Seq(tuple(flat))

@@ -137,4 +137,5 @@ def _pad(cfg: Config, stage: Any, nhwc: bool, in_parallel: bool, lanes: int) -> 
 
 def _weights_are_large(op: Operator, cfg: Config) -> bool:
     """Whether the weights of all channels do not stay in the L2 cache while the image passes: then a panel of them should."""
-    return op.args[1].dtype.bytes * math.prod(constant_shape(op.args[1])) > cfg.target.l2_bytes // 2
+    weight_bytes: int = op.args[1].dtype.bytes * math.prod(constant_shape(op.args[1]))
+    return weight_bytes > int(cfg.target.l2_bytes) // 2

@@ -107,7 +107,7 @@ def _register_tile(cfg: Config, schedule: Schedule, stage: Any, producer: Any) -
     name, target = stage.name, cfg.target
     lanes = target.lanes(max(tensor.dtype.bytes for tensor in stage.outputs))
     accumulator: Tensor = producer.outputs[0] if producer is not None else schedule.cache_write(stage.outputs[0], "local")
-    op: ComputeOp = schedule[accumulator].op  # type: ignore[assignment]
+    op: ComputeOp = schedule[accumulator].op
     columns = stage.op.axis[-1]
     rows_at = _reused_axis(op)
     width = _extent(columns)

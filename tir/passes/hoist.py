@@ -140,7 +140,7 @@ class _Hoister:
         found = self._stored.get(id(s))
         if found is None:
             if s.__class__ is Store:
-                found = frozenset((s.buffer,))  # type: ignore[attr-defined]
+                found = frozenset((s.buffer,))
             else:
                 found = frozenset()
                 for child in children(s):
@@ -271,9 +271,9 @@ class _Guarding(Rewriter):
         """`node` with its parts replaced."""
         if node.__class__ is not IfThenElse:
             return self.rewrite_children(node)  # type: ignore[no-any-return]
-        condition, around = self.rewrite(node.condition), self.in_arm  # type: ignore[attr-defined]
+        condition, around = self.rewrite(node.condition), self.in_arm
         self.in_arm = True
-        then, otherwise = self.rewrite(node.then), self.rewrite(node.otherwise)  # type: ignore[attr-defined]
+        then, otherwise = self.rewrite(node.then), self.rewrite(node.otherwise)
         self.in_arm = around
         return if_then_else(condition, then, otherwise)
 
@@ -317,8 +317,8 @@ _SHORT = 4  # operations that may as well be written twice
 
 def _variable(e: Expr) -> Var:
     """A variable to hold `e`, named for what it holds."""
-    core = e.value if e.__class__ is Broadcast else e  # type: ignore[attr-defined]
-    name = f"{core.buffer.name}_value" if core.__class__ is Load else core.name if core.__class__ is Call else "t"  # type: ignore[attr-defined]
+    core = e.value if e.__class__ is Broadcast else e
+    name = f"{core.buffer.name}_value" if core.__class__ is Load else core.name if core.__class__ is Call else "t"
     var = Var(name, e.dtype, constant_bounds(e) if e.dtype.is_integer else (None, None))
     var.exact = e.exact and e.dtype.is_integer
     return var

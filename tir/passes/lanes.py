@@ -22,7 +22,7 @@ MOST_PRIVATE_BYTES = 16384  # of a buffer that each lane gets its own copy of, a
 def conjuncts(condition: Expr) -> list[Expr]:
     """What is joined by `and` in a condition, in order."""
     if condition.__class__ is And:
-        return conjuncts(condition.a) + conjuncts(condition.b)  # type: ignore[attr-defined]
+        return conjuncts(condition.a) + conjuncts(condition.b)
     return [condition]
 
 
@@ -67,7 +67,7 @@ class LaneAnalysis:
         """Whether `e` may differ between lanes."""
         found = self._varies.get(e)
         if found is None:
-            found = e.__class__ is Load and e.buffer in self.private  # type: ignore[attr-defined]
+            found = e.__class__ is Load and e.buffer in self.private
             if not found:
                 for child in e.children:
                     if self.varies(child):
@@ -80,7 +80,7 @@ class LaneAnalysis:
         """Whether evaluating `e` where it is not wanted could fault: it reads memory, or divides by what may be zero."""
         found = self._hazard.get(e)
         if found is None:
-            found = e.__class__ is Load or (e.__class__ in (FloorDiv, FloorMod) and e.b.__class__ is not Const)  # type: ignore[attr-defined]
+            found = e.__class__ is Load or (e.__class__ in (FloorDiv, FloorMod) and e.b.__class__ is not Const)
             if not found:
                 for child in e.children:
                     if self.hazard(child):
@@ -95,11 +95,11 @@ class LaneAnalysis:
             return
         seen.add(e)
         if e.__class__ is Load:
-            self._loads[e] = None  # type: ignore[index]
-            for index in e.indices:  # type: ignore[attr-defined]
+            self._loads[e] = None
+            for index in e.indices:
                 self._expression(index, True)
-            if e.predicate is not None:  # type: ignore[attr-defined]
-                self._expression(e.predicate, False)  # type: ignore[attr-defined]
+            if e.predicate is not None:
+                self._expression(e.predicate, False)
         else:
             if isinstance(e, Choice) and self.varies(e.condition) and not self.hazard(e.condition):
                 self.has_conditions = True

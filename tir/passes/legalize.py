@@ -82,7 +82,7 @@ class _Legalizer(Rewriter):
             return e  # type: ignore[no-any-return]
         kind = e.dtype
         divisor = e.b.value if isinstance(e.b, Broadcast) else e.b
-        power = kind.lanes > 1 and isinstance(divisor, Const) and divisor.value > 0 and divisor.value & (divisor.value - 1) == 0  # type: ignore[operator]
+        power = kind.lanes > 1 and isinstance(divisor, Const) and divisor.value > 0 and divisor.value & (divisor.value - 1) == 0
         if power:  # of a vector, also where lanes may be negative: these round down
             value = int(divisor.value)  # type: ignore[attr-defined]
             if truncating == "truncdiv":

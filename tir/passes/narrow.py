@@ -74,7 +74,7 @@ class _Narrower(Rewriter):
     def _is_leaf(e: Expr) -> bool:
         """Whether the exact expression `e` is not made of exact integers."""
         if e.__class__ is Cast:
-            return not (e.value.exact and e.value.dtype.is_integer)  # type: ignore[attr-defined]
+            return not (e.value.exact and e.value.dtype.is_integer)
         return e.__class__ is Var or e.__class__ is Const
 
     def at_width(self, e: Expr, kind: DType) -> Expr:

@@ -154,7 +154,7 @@ class _Finder:
             return
         self._seen.add(e)
         if e.__class__ is IfThenElse or e.__class__ is Select:
-            for condition in conjuncts(e.condition):  # type: ignore[attr-defined]
+            for condition in conjuncts(e.condition):
                 if condition not in self._seen:
                     self._seen.add(condition)
                     self._consider(condition, False, True)
@@ -163,14 +163,14 @@ class _Finder:
 
     def _consider(self, condition: Expr, from_if: bool, wanted: bool) -> None:
         if condition.__class__ is LT:
-            terms, constant = difference(condition.b, condition.a)  # type: ignore[attr-defined]
+            terms, constant = difference(condition.b, condition.a)
             constant -= 1
         elif condition.__class__ is LE:
-            terms, constant = difference(condition.b, condition.a)  # type: ignore[attr-defined]
+            terms, constant = difference(condition.b, condition.a)
         else:
             return
-        operand = condition.a  # type: ignore[attr-defined]
-        if not (operand.exact and condition.b.exact) or operand.dtype.lanes > 1:  # type: ignore[attr-defined]
+        operand = condition.a
+        if not (operand.exact and condition.b.exact) or operand.dtype.lanes > 1:
             return
         depth_of: dict[Expr, int] = {}  # atom -> depth of the innermost loop in it, -1: outside all
         depths: set[int] = set()
@@ -272,7 +272,7 @@ class _Finder:
             return self._variables[e]
         found: frozenset[Var] | None
         if e.__class__ is Var:
-            found = frozenset((e,))  # type: ignore[arg-type]
+            found = frozenset((e,))
         elif e.__class__ is Load or e.__class__ is Call:
             found = None
         else:
@@ -291,7 +291,7 @@ def has_fast_loop(s: Stmt, memo: dict[int, bool]) -> bool:
     """Whether a vectorised or unrolled loop is in `s`; `memo` by identity of statements that live as long as it does."""
     found = memo.get(id(s))
     if found is None:
-        if s.__class__ is For and s.kind in FAST_KINDS:  # type: ignore[attr-defined]
+        if s.__class__ is For and s.kind in FAST_KINDS:
             found = True
         else:
             found = False
@@ -400,7 +400,7 @@ class _Splitter:
         for i, (begin, size) in enumerate(zip(starts, sizes, strict=True)):
             if _is_zero(size):
                 continue
-            once = size.__class__ is Const and size.value == 1  # type: ignore[attr-defined]
+            once = size.__class__ is Const and size.value == 1
             bounds = _piece_bounds(size, s.var)
             var = s.var if _is_zero(begin) and bounds == s.var.bounds else s.var.fresh(bounds=bounds)
             variables: dict[Var, Expr] = {s.var: begin} if once else {} if var is s.var else {s.var: add(var, begin)}
@@ -448,7 +448,7 @@ class _Settle(Substitute):
         changed = self.rewrite_children(node)
         return changed.body if _is_empty(changed.body) else changed  # type: ignore[no-any-return]
 
-    rewrite_Allocate = rewrite_Produce = rewrite_Bind = rewrite_Wrapper  # type: ignore[assignment]
+    rewrite_Allocate = rewrite_Produce = rewrite_Bind = rewrite_Wrapper
 
 
 class _Copy(Substitute):
@@ -481,11 +481,11 @@ def copy_statement(s: Stmt, variables: dict[Var, Expr] | None = None) -> Stmt:
 
 
 def _is_zero(e: Expr) -> bool:
-    return e.__class__ is Const and e.value == 0  # type: ignore[attr-defined]
+    return e.__class__ is Const and e.value == 0
 
 
 def _is_empty(s: Stmt) -> bool:
-    return s.__class__ is Seq and not s.body  # type: ignore[attr-defined]
+    return s.__class__ is Seq and not s.body
 
 
 def _named(e: Expr, name: str, lets: list[tuple[Var, Expr]]) -> Expr:

@@ -46,11 +46,11 @@ def simplify_function(func: Func) -> Func:
     simplifier = _Simplifier()
     for parameter in func.params:
         for extent in parameter.shape:
-            if extent.__class__ is Var and extent.bounds[0] is None:  # type: ignore[union-attr]
-                simplifier.analyzer.bind(extent, (0, None))  # type: ignore[arg-type]
+            if extent.__class__ is Var and extent.bounds[0] is None:
+                simplifier.analyzer.bind(extent, (0, None))
     body = simplifier.statement(func.body)
     if body is None:
-        body = func.body if func.body.__class__ is Seq and not func.body.body else Seq(())  # type: ignore[attr-defined]
+        body = func.body if func.body.__class__ is Seq and not func.body.body else Seq(())
     return func.with_body(body)
 
 
@@ -83,7 +83,7 @@ class _Simplifier:
         if predicate is not None:
             predicate = self.simplify(predicate)
             if predicate.__class__ is Const:
-                if not predicate.value:  # type: ignore[attr-defined]
+                if not predicate.value:
                     return None
                 predicate = None
         if indices is s.indices and value is s.value and predicate is s.predicate:
@@ -112,7 +112,7 @@ class _Simplifier:
             return self.statement(s.body)
         self._define(s.var, None)
         self._rank(s.var, s.kind in ("unrolled", "vectorized"))
-        if extent.__class__ is Const and s.var.bounds == (0, extent.value - 1):  # type: ignore[attr-defined]
+        if extent.__class__ is Const and s.var.bounds == (0, extent.value - 1):
             body = self.statement(s.body)
         else:
             with self.analyzer.scope():
@@ -142,7 +142,7 @@ class _Simplifier:
     def branch(self, s: If) -> Stmt | None:
         condition = self.simplify(s.condition)
         if condition.__class__ is Const:
-            chosen = s.then if condition.value else s.otherwise  # type: ignore[attr-defined]
+            chosen = s.then if condition.value else s.otherwise
             return None if chosen is None else self.statement(chosen)
         with self.analyzer.constraint(_timeless(condition)):
             then = self.statement(s.then)

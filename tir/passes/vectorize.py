@@ -251,7 +251,7 @@ class _Lanes(Rewriter):
         if decided is not None:
             return self.rewrite(node.then if decided else node.otherwise)
         then = self._arm(node.then, condition)
-        if then.__class__ is Load and then.predicate is condition and _is_zero(node.otherwise):  # type: ignore[attr-defined]
+        if then.__class__ is Load and then.predicate is condition and _is_zero(node.otherwise):
             return then  # it gives 0 in the other lanes already
         return select(condition, then, self._arm(node.otherwise, logical_not(condition)))
 
@@ -382,9 +382,9 @@ class _Lanes(Rewriter):
         """The scalar condition that some lane satisfies all `conditions`: that the lane does for which each is easiest; None where that is not one lane."""
         easiest: set[bool] = set()  # whether it is the first lane
         for condition in conditions:
-            if condition.__class__ not in (LT, LE) or not (condition.a.exact and condition.b.exact):  # type: ignore[attr-defined]
+            if condition.__class__ not in (LT, LE) or not (condition.a.exact and condition.b.exact):
                 return None
-            terms, _ = difference(condition.b, condition.a)  # type: ignore[attr-defined]
+            terms, _ = difference(condition.b, condition.a)
             step = terms.pop(self.analysis.lane, 0)
             if any(self.analysis.varies(atom) for atom in terms):
                 return None
@@ -400,12 +400,12 @@ class _Lanes(Rewriter):
 
 def trimmed(s: For) -> For:
     """A serial loop whose body is an `If` that holds up to some iteration: that many iterations, without the test for it."""
-    if s.body.__class__ is not If or s.body.otherwise is not None:  # type: ignore[attr-defined]
+    if s.body.__class__ is not If or s.body.otherwise is not None:
         return s
     extent, left = s.extent, const(True, BOOL)
-    for condition in conjuncts(s.body.condition):  # type: ignore[attr-defined]
-        if condition.__class__ in (LT, LE) and condition.a.exact and condition.b.exact:  # type: ignore[attr-defined]
-            terms, constant = difference(condition.b, condition.a)  # type: ignore[attr-defined]
+    for condition in conjuncts(s.body.condition):
+        if condition.__class__ in (LT, LE) and condition.a.exact and condition.b.exact:
+            terms, constant = difference(condition.b, condition.a)
             step = terms.pop(s.var, 0)
             if step < 0 and not any(s.var in variables_of(atom) or loads_of(atom) for atom in terms):
                 constant -= condition.__class__ is LT
@@ -415,37 +415,37 @@ def trimmed(s: For) -> For:
         left = logical_and(left, condition)
     if extent is s.extent:
         return s
-    body = s.body.then if left.__class__ is Const else If(left, s.body.then)  # type: ignore[attr-defined]
+    body = s.body.then if left.__class__ is Const else If(left, s.body.then)
     return For(s.var, maximum(extent, const(0, extent.dtype)), s.kind, body, s.thread, s.pragmas)
 
 
 def lane_division(make: object, a: Expr, b: Expr) -> Expr:
     """`a // b` or `a % b` of vectors, as a Ramp or Broadcast where the lanes of a ramp all have one quotient, or quotients in a row."""
     is_quotient = make is floordiv
-    by = b.value if b.__class__ is Broadcast else b  # type: ignore[attr-defined]
-    if a.__class__ is Ramp and a.exact and a.stride.__class__ is Const and by.__class__ is Const and by.value > 0:  # type: ignore[attr-defined]
-        lanes, step, divisor = a.dtype.lanes, a.stride.value, by.value  # type: ignore[attr-defined]
+    by = b.value if b.__class__ is Broadcast else b
+    if a.__class__ is Ramp and a.exact and a.stride.__class__ is Const and by.__class__ is Const and by.value > 0:
+        lanes, step, divisor = a.dtype.lanes, a.stride.value, by.value
         if step % divisor == 0:
             if is_quotient:
-                return ramp(floordiv(a.base, by), step // divisor, lanes)  # type: ignore[attr-defined]
-            return broadcast(floormod(a.base, by), lanes)  # type: ignore[attr-defined]
-        known, residue = modulus(a.base)  # type: ignore[attr-defined]
+                return ramp(floordiv(a.base, by), step // divisor, lanes)
+            return broadcast(floormod(a.base, by), lanes)
+        known, residue = modulus(a.base)
         apart = gcd(known, divisor)
         ends = residue % apart, residue % apart + step * (lanes - 1)
         if min(ends) >= 0 and max(ends) < apart:
-            return broadcast(floordiv(a.base, by), lanes) if is_quotient else ramp(floormod(a.base, by), step, lanes)  # type: ignore[attr-defined]
+            return broadcast(floordiv(a.base, by), lanes) if is_quotient else ramp(floormod(a.base, by), step, lanes)
     return floordiv(a, b) if is_quotient else floormod(a, b)
 
 
 def _decided(condition: Expr) -> bool | None:
     """Whether a vector of bools is all true or all false, where that is known."""
-    scalar = condition.value if condition.__class__ is Broadcast else condition  # type: ignore[attr-defined]
-    return bool(scalar.value) if scalar.__class__ is Const else None  # type: ignore[attr-defined]
+    scalar = condition.value if condition.__class__ is Broadcast else condition
+    return bool(scalar.value) if scalar.__class__ is Const else None
 
 
 def _is_zero(e: Expr) -> bool:
     """Whether `e` is the constant 0, as a predicated load gives it: not -0.0."""
-    return e.__class__ is Const and str(e.value) in ("0", "0.0")  # type: ignore[attr-defined]
+    return e.__class__ is Const and str(e.value) in ("0", "0.0")
 
 
 def _never_zero(e: Expr) -> bool:
