@@ -103,7 +103,7 @@ class Knowledge:
         """Inclusive constant bounds of `e`, None where unbounded."""
         if not self._ranges:
             found = e._bounds
-            return constant_bounds(e) if found is None else found  # type: ignore[no-any-return]
+            return constant_bounds(e) if found is None else found
         found = self._bounds_memo.get(e)
         if found is None:
             low, high = BOUNDS_RULES[e.__class__](e, self.bounds)
@@ -114,7 +114,7 @@ class Knowledge:
                 if high is None or (told[1] is not None and told[1] < high):
                     high = told[1]
             found = self._bounds_memo[e] = low, high
-        return found  # type: ignore[no-any-return]
+        return found
 
     def not_above(self, a: Expr, b: Expr) -> bool:
         """Whether a <= b certainly; of vectors, in every lane."""
@@ -150,7 +150,7 @@ def exact_operands(e: Any) -> bool:
 def _lane_end(e: Any, top: bool) -> Expr | None:
     """The largest (or smallest) lane of a vector, None where it is not known which that is."""
     if e.__class__ is Broadcast:
-        return e.value  # type: ignore[no-any-return]
+        return e.value
     if e.__class__ is Ramp and e.stride.__class__ is Const:
         last = e.stride.value * (e.dtype.lanes - 1)
         return e.base + (max(last, 0) if top else min(last, 0))  # type: ignore[no-any-return]

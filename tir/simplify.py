@@ -117,7 +117,7 @@ class Analyzer(Knowledge):
     def can_prove(self, condition: Expr) -> bool:
         """Whether `condition` certainly holds. False means: not known."""
         done = self.simplify(condition)
-        scalar = done.value if done.__class__ is Broadcast else done  # type: ignore[attr-defined]
+        scalar = done.value if done.__class__ is Broadcast else done
         return scalar.__class__ is Const and bool(scalar.value)
 
     def upper_bound(self, e: Expr) -> int | None:
@@ -219,7 +219,7 @@ class Analyzer(Knowledge):
             if e.__class__ is Div and b.__class__ is Const and b.value == 0:  # only found to be zero now: what the constructor refuses
                 return self._again(mul(a, const(math.copysign(math.inf, b.value), b)), e)  # x / 0 = x * inf, for NaN and 0 too
             return self._again(e.make(a, b), e)
-        return self._rewritten(e, ANY_RULES, a) if b.__class__ is Const else e  # type: ignore[no-any-return]
+        return self._rewritten(e, ANY_RULES, a) if b.__class__ is Const else e
 
     # ---- sums
 
@@ -305,7 +305,7 @@ class Analyzer(Knowledge):
             return self._again(e.make(a, b), e)
         if not e.exact:
             low, high = self.bounds(e)
-            return const(low, e.dtype) if low is not None and low == high else e  # type: ignore[no-any-return]
+            return const(low, e.dtype) if low is not None and low == high else e
         if e.dtype.lanes == 1:
             if b.__class__ is Const:
                 if b.value > 0:
@@ -349,10 +349,10 @@ class Analyzer(Knowledge):
         if e.exact:
             return self._rewritten(e, EXACT_RULES, a)
         if e.dtype.is_integer:
-            if self._bounds_apart(a, b, 0):
-                return a if e.__class__ is Min else b
-            if self._bounds_apart(b, a, 0):
-                return b if e.__class__ is Min else a
+            for low, high in ((a, b), (b, a)):
+                if self._bounds_apart(low, high, 0):
+                    chosen: Expr = low if e.__class__ is Min else high
+                    return chosen
         return e  # type: ignore[no-any-return]
 
     def _comparison(self, e: Any) -> Expr:

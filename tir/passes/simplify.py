@@ -193,7 +193,7 @@ class _Simplifier:
 def _timeless(condition: Expr) -> Expr:
     """The parts of a condition that stay true whatever is stored to memory."""
     if condition.__class__ is And:
-        return logical_and(_timeless(condition.a), _timeless(condition.b))  # type: ignore[attr-defined]
+        return logical_and(_timeless(condition.a), _timeless(condition.b))
     return condition if reads_nothing(condition) else const(True, BOOL)
 
 
