@@ -350,7 +350,7 @@ class _Splitter:
         del self.pending[around:]
         if guards:
             split = self._whole_test(s, guards, body, copies) if s.kind == "parallel" or any(g.step == 0 for g in guards) else None
-            if split is None:
+            if split is None and s.kind != "parallel":
                 split = self._pieces(s, [g for g in guards if g.step], body, copies)
             if split is not None:
                 return split
