@@ -11,7 +11,7 @@ from .targets import c
 from .targets.generated import Generated
 from .targets.module import Module, compile_module
 from .te.tensor import Tensor
-from .tir.errors import TargetError
+from .tir.errors import ScheduleError, TargetError
 from .tir.expr import Buffer
 from .tir.passes import Instrument, Pipeline, default_instruments, pipeline_for
 from .tir.stmt import Func
@@ -45,8 +45,23 @@ def lower(
     target = Target.parse(target)
     if sys.getrecursionlimit() < _RECURSION_LIMIT:
         sys.setrecursionlimit(_RECURSION_LIMIT)
+    if target.kind == "c":
+        _refuse_bound_loops(schedule)
     pipeline = pipeline_for(target) if passes is None else passes
     return pipeline.run(lower_schedule(schedule, args, name), target, [*default_instruments(dump), *instruments])
+
+
+def _refuse_bound_loops(schedule: Schedule) -> None:
+    """A CPU has no thread indices: a ScheduleError names the first loop that is bound to one."""
+    for stage in schedule.stages:
+        for axis in stage.leaf_iter_vars:
+            mark = stage.marks.get(axis)
+            if mark is not None and mark.thread is not None:
+                name = stage.axis_name(axis)
+                raise ScheduleError(
+                    f"stage {stage.name}: axis {name} is bound to {mark.thread.thread_tag}, an index of a GPU grid, but the target is 'c'; "
+                    f"expected a loop of a CPU: use s[{stage.name}].parallel({name}) instead of bind"
+                )
 
 
 def generate(schedule: Schedule, args: Sequence[Tensor], target: str | Target = "c", *, name: str = DEFAULT_NAME) -> Generated:

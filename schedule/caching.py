@@ -91,6 +91,8 @@ class CachingPrimitives:
             if stage is source or position_of(tensor, stage.op.input_tensors) is None:
                 reads = ", ".join(t.name for t in stage.op.input_tensors) or "nothing"
                 raise ScheduleError(f"{what}: stage {stage.name} does not read it (it reads {reads})")
+            if any(prefetched is tensor for prefetched, _, _ in stage.prefetches):
+                raise ScheduleError(f"{what}: stage {stage.name} prefetches it, but will read the copy; call cache_read first, then prefetch")
         axes = axes_over([f"ax{n}" for n in range(tensor.ndim)], tensor.shape)
         op = ComputeOp(f"{tensor.name}.{scope}", axes, (tensor(*axes),))
         (cached,) = op.outputs
@@ -185,9 +187,12 @@ class CachingPrimitives:
             raise ScheduleError(f"{what}: reducer {op.reducer.name} is declared associative=False, so its order matters and it cannot be factored")
         if isinstance(factor_axis, bool) or not isinstance(factor_axis, int) or not 0 <= factor_axis <= len(op.axis):
             raise ScheduleError(f"{what}: factor_axis must be from 0 to {len(op.axis)}, found {factor_axis!r}")
-        mark = stage.marks.get(axis)
-        if mark is not None and mark.kind != "serial":
-            raise ScheduleError(f"{what}: axis {stage.axis_name(axis)} is already marked {mark.kind}; factor first, then mark axes of the new stage")
+        asked = stage.asked_of(axis)
+        if asked is not None:
+            raise ScheduleError(f"{what}: axis {stage.axis_name(axis)} {asked}; factor first, then mark axes of the new stage")
+        if stage.prefetches:
+            prefetched = stage.prefetches[0][0].name
+            raise ScheduleError(f"{what}: stage {stage.name} prefetches {prefetched}, which the new stage will read; factor first, then prefetch")
         reduce_leaves = [leaf for leaf in stage.leaf_iter_vars if leaf.kind != "spatial"]
         self._nobody_attached_to(stage, reduce_leaves, what)
         remaining = [leaf for leaf in reduce_leaves if leaf is not axis]

@@ -38,10 +38,10 @@ class LoopPrimitives(StageState):
         if self.leaf_iter_vars[position].kind not in ("spatial", "reduce", "ordered"):
             raise ScheduleError(f"{primitive_name} on stage {self.name}: axis {self.axis_name(axis)} is a {axis.kind} axis; "
                                 "only data-parallel, reduce and ordered axes can be divided")  # fmt: skip
-        mark = self.marks.get(axis)
-        if mark is not None and mark.kind != "serial":
+        asked = self.asked_of(axis)
+        if asked is not None:
             raise ScheduleError(
-                f"{primitive_name} on stage {self.name}: axis {self.axis_name(axis)} is already marked {mark.kind}; mark loops after they are shaped"
+                f"{primitive_name} on stage {self.name}: axis {self.axis_name(axis)} {asked}, and that would be lost; mark loops after they are shaped"
             )
         return position
 
@@ -190,13 +190,13 @@ class LoopPrimitives(StageState):
                                     f"({', '.join(map(self.axis_name, before))}) matters and must stay")  # fmt: skip
         self.leaf_iter_vars = new
 
-    def _mark_kind(self, axis: IterVar, kind: str) -> None:
-        self.leaf(axis, kind)
+    def _mark_kind(self, axis: IterVar, kind: str, primitive_name: str) -> None:
+        self.leaf(axis, primitive_name)
         mark = self.marks.get(axis)
         if mark is not None and mark.kind not in ("serial", kind):
             what = f"bound to {mark.thread.thread_tag}" if mark.thread is not None else f"marked {mark.kind}"
-            raise ScheduleError(f"{kind} on stage {self.name}: axis {self.axis_name(axis)} is already {what}; "
-                                "a loop has one kind: split it to have both")  # fmt: skip
+            raise ScheduleError(f"{primitive_name} on stage {self.name}: axis {self.axis_name(axis)} is already {what}; "
+                                "a loop has one kind: split it first to have both")  # fmt: skip
         self.mark(axis).kind = kind
 
     @primitive("stage")
@@ -215,7 +215,7 @@ class LoopPrimitives(StageState):
         if not isinstance(self.nominal_extent(axis), int):
             raise ScheduleError(f"vectorize on stage {self.name}: the extent {self.nominal_extent(axis)} of axis {self.axis_name(axis)} is not constant; "
                                 "split it by a constant factor and vectorize the inner part")  # fmt: skip
-        self._mark_kind(axis, "vectorized")
+        self._mark_kind(axis, "vectorized", "vectorize")
 
     def _refuse_reduce(self, axis: IterVar, primitive_name: str, remedy: str) -> None:
         if axis.kind != "spatial":
@@ -234,7 +234,7 @@ class LoopPrimitives(StageState):
 
         Legal on any leaf. Loops over register tiles are always written out in full, large bodies are left to the C compiler's own unrolling.
         """
-        self._mark_kind(axis, "unrolled")
+        self._mark_kind(axis, "unrolled", "unroll")
 
     @primitive("stage")
     def parallel(self, axis: IterVar) -> None:
@@ -249,7 +249,7 @@ class LoopPrimitives(StageState):
         """
         self.leaf(axis, "parallel")
         self._refuse_reduce(axis, "parallel", "threads would race. Factor it first: s.rfactor(tensor, axis)")
-        self._mark_kind(axis, "parallel")
+        self._mark_kind(axis, "parallel", "parallel")
 
     @primitive("stage")
     def bind(self, axis: IterVar, thread: IterVar) -> None:
@@ -275,7 +275,7 @@ class LoopPrimitives(StageState):
             ours, theirs = self.nominal_extent(axis), thread.dom.extent
             if isinstance(ours, int) and isinstance(theirs, int) and ours != theirs:
                 raise ScheduleError(f"bind on stage {self.name}: axis {self.axis_name(axis)} has extent {ours}, {thread.thread_tag} has {theirs}")
-        self._mark_kind(axis, "thread")
+        self._mark_kind(axis, "thread", "bind")
         self.mark(axis).thread = thread
 
     @primitive("stage")

@@ -102,7 +102,7 @@ class StageState:
     def is_scheduled(self) -> bool:
         """Whether any loop was changed or marked."""
         roots = [*self.op.axis, *self.op.reduce_axis]
-        return bool(self.relations or self.marks) or not all(map(same, self.leaf_iter_vars, roots))
+        return bool(self.relations or self.marks or self.prefetches) or not all(map(same, self.leaf_iter_vars, roots))
 
     def axis_name(self, axis: IterVar) -> str:
         """The unique name of an axis of this stage."""
@@ -137,6 +137,16 @@ class StageState:
     def mark(self, axis: IterVar) -> LoopMark:
         """The mark of a leaf, made when first asked for."""
         return self.marks.setdefault(axis, LoopMark())
+
+    def asked_of(self, axis: IterVar) -> str | None:
+        """What was asked of a leaf, for messages; None for a plain serial loop."""
+        mark = self.marks.get(axis)
+        if mark is not None and mark.kind != "serial":
+            return f"is already marked {mark.kind}"
+        if mark is not None and mark.pragmas:
+            return f"already has the pragma {mark.pragmas[0][0]!r}"
+        prefetched = next((tensor.name for tensor, at, _ in self.prefetches if at is axis), None)
+        return None if prefetched is None else f"already has a prefetch of {prefetched}"
 
     def leaves_text(self) -> str:
         """The leaf axes by name, for messages."""

@@ -34,6 +34,11 @@ class Step:
     options: tuple[tuple[str, Any], ...]
     results: tuple[Any, ...]
 
+    def __str__(self) -> str:
+        given = [_plain_text(a) for a in self.arguments] + [f"{k}={_plain_text(v)}" for k, v in self.options]
+        gave = f" -> {', '.join(map(_plain_text, self.results))}" if self.results else ""
+        return f"{self.stage or 'schedule'}: {self.primitive}({', '.join(given)}){gave}"
+
     def to_data(self) -> dict[str, Any]:
         """As plain JSON data."""
         return {
@@ -54,6 +59,9 @@ class Trace:
 
     def __len__(self) -> int:
         return len(self.steps)
+
+    def __repr__(self) -> str:
+        return "\n".join(map(str, self.steps)) or "no steps"
 
     def to_data(self) -> dict[str, Any]:
         """As plain JSON data."""
@@ -104,6 +112,22 @@ def primitive(on: str, takes_mapping: bool = False) -> Callable[[_Method], _Meth
         return cast(_Method, recorded)
 
     return decorate
+
+
+def _plain_text(data: Any) -> str:
+    """An argument or result of a step, for people: the name of an axis, stage or tensor, else the value."""
+    match data:
+        case {"axis": [_, name]}:
+            return str(name)
+        case {"tensor": [stage, _]} | {"stage": stage}:
+            return str(stage)
+        case {"thread": tag}:
+            return str(tag)
+        case {"layout": layout}:
+            return f"[{', '.join(map(_layout_text, layout))}]"
+        case list():
+            return f"[{', '.join(map(_plain_text, data))}]"
+    return repr(data)
 
 
 class Layout:
@@ -158,10 +182,10 @@ def _encode(schedule: Any, value: Any, near: Sequence[Any]) -> Any:
         return {"layout": value.data}
     if isinstance(value, (list, tuple)):
         return [_encode(schedule, v, near) for v in value]
+    if hasattr(value, "leaf_iter_vars"):  # a stage
+        return {"stage": value.name}
     if hasattr(value, "outputs"):  # an operation
         return {"tensor": [schedule[value].name, 0]}
-    if hasattr(value, "leaf_iter_vars"):  # a stage
-        return {"tensor": [value.name, 0]}
     number = whole_number(value)  # an integer of NumPy; what else there is the primitive will refuse
     return str(value) if number is None else number
 
@@ -179,6 +203,8 @@ def _decode(schedule: Any, data: Any) -> Any:
             if not 0 <= index < len(outputs):
                 raise ScheduleError(f"trace: stage {stage} has {len(outputs)} output(s), found index {index}")
             return outputs[index]
+        case {"stage": str(stage)}:
+            return schedule.stage_named(stage)
         case {"thread": str(tag), "extent": extent}:
             return thread_axis(tag) if extent is None else thread_axis(extent, tag)
         case {"layout": list(layout)}:
@@ -265,6 +291,8 @@ def trace_as_python(schedule: Any) -> str:
                 base = names.of(("stage", stage), stage)
                 many = len(schedule.stage_named(stage).outputs) > 1
                 return f"{base}.op.output({index})" if many else base
+            case {"stage": stage}:
+                return f"s[{names.of(('stage', stage), stage)}]"
             case {"thread": tag, "extent": extent}:
                 return f'te.thread_axis("{tag}")' if extent is None else f'te.thread_axis({extent}, "{tag}")'
             case {"layout": data}:

@@ -27,6 +27,14 @@ def test_build_runs_under_the_name_it_was_given():
     assert tw.build(s, args, name="exp").name == "exp_kernel"  # the C library's own
 
 
+def test_a_cpu_has_no_thread_indices():
+    s, args = doubled()
+    s[args[1]].bind(args[1].op.axis[0], te.thread_axis("threadIdx.x"))
+    for call in (tw.lower, tw.build):
+        with pytest.raises(tw.ScheduleError, match=r"stage B: axis i is bound to threadIdx.x.*target is 'c'.*parallel"):
+            call(s, args)
+
+
 def test_lower_shows_every_step(tmp_path):
     s, args = doubled()
     assert "B[i] = A[i] * 2.0" in str(tw.lower(s, args))

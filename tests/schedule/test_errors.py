@@ -51,6 +51,23 @@ def test_split():
     refuse(lambda: s[D].split(i, factor=2), "vectorized")
 
 
+def test_what_was_asked_of_a_loop_is_never_dropped():
+    s, A, B, C, D, k = Program()
+    i, j = B.op.axis
+    s[B].pragma(j, "unroll", 4)
+    refuse(lambda: s[B].split(j, factor=4), "split", "B", "j", "pragma 'unroll'", "after they are shaped")
+    refuse(lambda: s[B].fuse(i, j), "fuse", "pragma 'unroll'")
+    s[B].prefetch(A, i, 2)
+    refuse(lambda: s[B].tile(i, j, 4, 4), "tile", "i", "prefetch of A")
+    refuse(lambda: s.cache_read(A, "local", [B]), "cache_read", "B", "prefetches", "first")
+    s[C].prefetch(B, C.op.axis[0], 1)
+    refuse(lambda: s.cache_write(C, "local"), "cache_write", "C", "already scheduled")
+    refuse(lambda: s.rfactor(C, k), "rfactor", "C", "prefetches B", "first")
+    s, A, B, C, D, k = Program()
+    s[C].pragma(k, "unroll", 4)
+    refuse(lambda: s.rfactor(C, k), "rfactor", "k", "pragma 'unroll'", "factor first")
+
+
 def test_an_axis_that_is_no_leaf_any_more():
     s, A, B, C, D, k = Program()
     i = D.op.axis[0]
@@ -104,6 +121,7 @@ def test_loop_kinds():
     refuse(lambda: s[C].parallel(k), "C", "k", "reduce", "race", "rfactor")
     s[B].vectorize(j)
     refuse(lambda: s[B].parallel(j), "j", "vectorized", "split")
+    refuse(lambda: s[B].unroll(j), "unroll on stage B", "j", "vectorized")
     s[B].bind(i, te.thread_axis("threadIdx.x"))
     refuse(lambda: s[B].bind(i, te.thread_axis("threadIdx.y")), "i", "already bound", "threadIdx.x")
     refuse(lambda: s[D].bind(D.op.axis[0], te.thread_axis(8, "threadIdx.x")), "16", "8", "threadIdx.x")
