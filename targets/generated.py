@@ -10,6 +10,7 @@ with the arrays in argument order, then the symbolic sizes. It returns 0, or ano
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
@@ -95,7 +96,8 @@ class Generated:
 
     def source_with_signature(self, target: Target) -> str:
         """The source followed by the definition of `SIGNATURE_SYMBOL`, which describes the function to `load_module`."""
-        text = self.signature.to_json(target)  # ASCII, as json.dumps writes it
+        # ASCII, as json.dumps writes it; outside JSON's own signs only letters, so that no text a user chose stands in a source as code would
+        text = re.sub(r'[^\w ,:{}\[\]"\\.+-]', lambda sign: f"\\u{ord(sign[0]):04x}", self.signature.to_json(target))
         pieces = "\n".join("    " + _c_string(text[start : start + 100]) for start in range(0, len(text), 100))
         return f"{self.source.rstrip()}\n\n/* Read by tilewright.load_module. */\nconst char {SIGNATURE_SYMBOL}[] =\n{pieces};\n"
 
