@@ -45,10 +45,11 @@ def lower(
     target = Target.parse(target)
     if sys.getrecursionlimit() < _RECURSION_LIMIT:
         sys.setrecursionlimit(_RECURSION_LIMIT)
+    pipeline = pipeline_for(target) if passes is None else passes
+    func = lower_schedule(schedule, args, name)
     if target.kind == "c":
         _refuse_bound_loops(schedule)
-    pipeline = pipeline_for(target) if passes is None else passes
-    return pipeline.run(lower_schedule(schedule, args, name), target, [*default_instruments(dump), *instruments])
+    return pipeline.run(func, target, [*default_instruments(dump), *instruments])
 
 
 def _refuse_bound_loops(schedule: Schedule) -> None:
