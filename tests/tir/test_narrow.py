@@ -74,6 +74,32 @@ def test_an_intermediate_that_does_not_fit_is_enough():
     assert last_line(new) == "C[i] = A[int64(i) * int64(1073741824) // int64(1073741824)]"
 
 
+def test_copies_of_a_loop_share_its_variable():
+    """As unrolling leaves them."""
+    n = Var("n", "int32", (0, None))
+    c = Buffer("C", (2 * n,))
+    k = loop("k", n)
+    new = narrowed(seq(*[nested([k], store(c, [k.var + copy * n], const(1.0, "float32"))) for copy in (0, 1)]), c, sizes=(n,))
+    assert str(new).splitlines()[1:] == [
+        "    for k in range(int64(n)):",
+        "        C[k] = 1.0",
+        "    for k in range(int64(n)):",
+        "        C[k + int64(n)] = 1.0",
+    ]
+
+
+def test_copies_of_a_let_may_differ_in_width():
+    """As in two copies of a body, of which one knows more about the value."""
+    c, t = Buffer("C", (4,), "int8"), Var("t")
+    i = loop("i", 4)
+    values = (i.var, i.var * BIG, i.var + 1)
+    new = narrowed(nested([i], seq(*[Bind(t, value, store(c, [t // BIG], const(1, "int8"))) for value in values])), c)
+    assert [s.var.dtype for s in walk(new.body) if isinstance(s, Bind)] == ["int64"] * 3
+    t = Var("t", "int32", (0, 7))
+    new = narrowed(nested([i], seq(*[Bind(t, value, store(c, [t // BIG], const(1, "int8"))) for value in (i.var, i.var * BIG // BIG, i.var + 1)])), c)
+    assert [s.var.dtype for s in walk(new.body) if isinstance(s, Bind)] == ["int32", "int64", "int32"]
+
+
 def test_symbolic_loops_and_comparisons_are_wide():
     n = Var("n", "int32", (0, None))
     c = Buffer("C", (n,))

@@ -182,13 +182,14 @@ class _Narrower(Rewriter):
         return node if value is node.value and body is node.body and var is node.var else Bind(var, value, body)
 
     def _variable(self, var: Var, kind: DType) -> Var:
-        """`var`, or the one in its place of another width; copies of a loop have the same variable."""
-        now = self.variables.get(var, var)
-        if now.dtype is kind:
-            return now
+        """`var`, or the one in its place of another width. The copies of a loop that unrolling makes share its variable, and what was made of it."""
+        known = self.variables.get(var)
+        if known is not None and known.dtype is kind:
+            return known
+        if known is not None:
+            for memo in (self.memo, *self._at_width.values()):
+                memo.clear()
         new = self.variables[var] = var if var.dtype is kind else var.fresh(kind)
-        for memo in (self.memo, *self._at_width.values()):  # it may have been met in another copy, at another width
-            memo.clear()
         return new
 
     def rewrite_Allocate(self, node: Allocate) -> Stmt:
