@@ -42,3 +42,17 @@ def test_a_local_buffer_that_threads_share_is_not_local():
         "allocate shared: float32[8]", "allocate read: float32[8]", "allocate own: float32[8] in local",
     ]  # fmt: skip
     assert Flatten().run(flat, None) is flat
+
+
+def test_indices_read_from_memory_do_not_wrap_in_large_buffers():
+    n, i = Var("n", "int32", (0, None)), Var("i", "int32", (0, 3))
+    rows, out = Buffer("I", (4,), "int32"), Buffer("C", (4,), "int8")
+    for shape, text in (
+        ((50_000, 40_000), "A[I[i] * 40000 + i]"),
+        ((60_000, 40_000), "A[int64(I[i]) * int64(40000) + int64(i)]"),
+        ((n, 8), "A[int64(I[i]) * int64(8) + int64(i)]"),
+    ):
+        a = Buffer("A", shape, "int8")
+        body = For(i, const(4), "serial", store(out, (i,), load(a, (load(rows, (i,)), i))))
+        flat = Flatten().run(Func("f", (a, rows, out), frozenset([out]), body, (n,)), None)
+        assert str(flat).endswith(f"C[i] = {text}")

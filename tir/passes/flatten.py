@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ..expr import Buffer, Const, Expr, Load, add, as_expr, const, load, maximum, mul
+from ..dtype import INT32, INT64
+from ..expr import Buffer, Const, Expr, Load, add, as_expr, cast, const, load, maximum, mul
 from ..liveness import shared_by_threads
 from ..stmt import Allocate, Func, Prefetch, Stmt, Store
 from ..target import Target
@@ -60,8 +61,11 @@ class _Flattener(Rewriter):
         strides = self._strides.get(buffer)
         if strides is None:
             strides = self._strides[buffer] = strides_of(buffer)
+        size = self.flat(buffer).constant_size
         total: Expr = const(0, "int32")
         for index, stride in zip(indices, strides, strict=True):
+            if not index.exact and (size is None or size > INT32.high):  # arithmetic on what was read from memory wraps in its dtype
+                index = cast(index, INT64)
             total = add(total, mul(index, stride))
         return (total,)
 
