@@ -46,3 +46,41 @@ def test_symbolic_sizes_in_every_loop_kind():
         c = np.full((6, size), np.nan, "f")
         mod(a, c)
         np.testing.assert_array_equal(c, a.T * 2 + 1)
+
+
+def test_a_tile_unrolled_around_a_symbolic_loop():
+    """Each copy has a loop over k, whose variable is wide, of its own."""
+    n = te.size_var("n")
+    A, B = te.placeholder((4, n), name="A"), te.placeholder((n, 8), name="B")
+    k = te.reduce_axis((0, n), name="k")
+    C = te.compute((4, 8), lambda i, j: te.sum(A[i, k] * B[k, j], axis=k), name="C")
+    s = te.create_schedule(C.op)
+    L = s.cache_write(C, "local")
+    s[L].reorder(L.op.axis[0], L.op.reduce_axis[0], L.op.axis[1])
+    s[L].unroll(L.op.axis[0])
+    s[L].vectorize(L.op.axis[1])
+    mod = tw.build(s, [A, B, C], target="c")
+    for size in (0, 5):
+        a, b, c = np.ones((4, size), "f"), np.arange(size * 8, dtype="f").reshape(size, 8), np.full((4, 8), np.nan, "f")
+        mod(a, b, c)
+        np.testing.assert_array_equal(c, a @ b)
+
+
+def test_a_divisor_that_becomes_zero_where_it_is_not_used():
+    """Unrolling makes a constant of i, and so does a loop of one iteration; nobody wrote a division by zero."""
+    A = te.placeholder((4,), name="A")
+    T = te.compute((4,), lambda i: te.if_then_else(i == 0, 7.0, A[i] / i.astype("float32") + ((i + 9) // i + (i + 9) % i).astype("float32")), name="T")
+    O = te.compute((4,), lambda i: T[i], name="O")
+    s = te.create_schedule(O.op)
+    s[T].set_scope("local")
+    s[T].unroll(T.op.axis[0])
+    s[O].unroll(O.op.axis[0])
+    a, o = np.arange(4, dtype="f"), np.full(4, np.nan, "f")
+    tw.build(s, [A, O], target="c")(a, o)
+    np.testing.assert_array_equal(o, [7, 1 + 10, 1 + 5 + 1, 1 + 4])
+    Q = te.compute((1,), lambda i: te.select(i > 0, (i + 9) // i, -1), name="Q")
+    D = te.compute((1,), lambda i: A[i] / i.astype("float32"), name="D")
+    s = te.create_schedule([Q.op, D.op])
+    q, d = np.zeros(1, "int32"), np.zeros(1, "f")
+    tw.build(s, [A, Q, D], target="c")(a + 1, q, d)
+    assert q[0] == -1 and d[0] == np.inf

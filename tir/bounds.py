@@ -137,6 +137,8 @@ def _mul(e: Any, of: BoundsOf) -> Bounds:
 def _floordiv(e: Any, of: BoundsOf) -> Bounds:
     low, high = of(e.a)
     divisor_low, divisor_high = of(e.b)
+    if divisor_low == divisor_high == 0:
+        return 0, 0
     if divisor_low is None or divisor_low < 0:
         if divisor_high is None or divisor_high > 0:  # the divisor may be zero or of either sign: only its magnitude is used
             if low is None or high is None:
@@ -163,7 +165,7 @@ def _floormod(e: Any, of: BoundsOf) -> Bounds:
                 return low % divisor_low, high % divisor_low
             if low >= 0 and high < divisor_low:
                 return low, high
-        most = None if divisor_high is None else divisor_high - 1
+        most = None if divisor_high is None else max(divisor_high - 1, 0)
         if low is not None and low >= 0 and high is not None:
             most = high if most is None else min(most, high)
         return 0, most

@@ -5,7 +5,8 @@ What an expression means (the one place where this is said):
 * Integers. Arithmetic on loop variables, sizes and constants is *exact* (`Expr.exact`): it means the mathematical value, and the narrow pass
   chooses a width that holds it (so an integer constant may exceed its nominal dtype). Arithmetic that involves data (a load, a call, a narrowing
   cast) wraps in its dtype, two's complement. Rewrites that hold only without wrapping apply to exact nodes only.
-* There is one integer division: `//` floors, `%` has the sign of the divisor; `/` is for floats. Only the C generator knows that C truncates.
+* There is one integer division: `//` floors, `%` has the sign of the divisor; by zero both give 0, as in NumPy, and nothing traps. `/` is for
+  floats. Only the C generator knows that C truncates.
 * Floats are IEEE and are not reassociated; a product feeding a sum may be contracted to an fma by the C compiler. `min` and `max` propagate NaN.
   A constant is rounded to its dtype when made, and folding rounds as the operation would.
 * Evaluation order is free: expressions have no effects. `Select` evaluates both arms; `IfThenElse` only the one taken, which is how an
@@ -62,22 +63,22 @@ class ExprLike:
         return operate(mul, other, self)
 
     def __truediv__(self, other: Any) -> Expr:
-        return operate(div, self, other)
+        return _divided(div, "/", self, other)
 
     def __rtruediv__(self, other: Any) -> Expr:
-        return operate(div, other, self)
+        return _divided(div, "/", other, self)
 
     def __floordiv__(self, other: Any) -> Expr:
-        return operate(floordiv, self, other)
+        return _divided(floordiv, "//", self, other)
 
     def __rfloordiv__(self, other: Any) -> Expr:
-        return operate(floordiv, other, self)
+        return _divided(floordiv, "//", other, self)
 
     def __mod__(self, other: Any) -> Expr:
-        return operate(floormod, self, other)
+        return _divided(floormod, "%", self, other)
 
     def __rmod__(self, other: Any) -> Expr:
-        return operate(floormod, other, self)
+        return _divided(floormod, "%", other, self)
 
     def __pow__(self, other: Any) -> Expr:
         return operate(_power, self, other)
@@ -533,7 +534,7 @@ def const(value: Number, dtype_: str | Expr = "int32") -> Expr:
         value = round_to(float(value), kind)
         key = (kind, float_bits(value))
     else:
-        if not math.isfinite(value):
+        if not kind.is_bool and not math.isfinite(value):
             raise TEError(f"{value} has no value of dtype {kind}")
         value = int(bool(value)) if kind.is_bool else int(value)
         key = (kind, value)
@@ -598,6 +599,16 @@ def operate(make: Callable[[Expr, Expr], Expr], a: Any, b: Any) -> Expr:
     else:
         a, b = a.as_expr(), b.as_expr()
     return make(a, b)
+
+
+def _divided(make: Callable[[Expr, Expr], Expr], symbol: str, a: Any, b: Any) -> Expr:
+    """`operate` for a division. A constant zero as the divisor is refused only where it is written: one that a variable's value makes, in an arm
+    that is not taken there or a lane that is thrown away, is no mistake."""
+    divisor = b.as_expr() if isinstance(b, ExprLike) else b
+    number = divisor.value if isinstance(divisor, Const) else divisor
+    if isinstance(number, (int, float)) and number == 0:
+        raise TEError(f"{a} {symbol} {b}: division by the constant zero")
+    return operate(make, a, b)
 
 
 def same_dtype(a: Expr, b: Expr) -> tuple[Expr, Expr]:
@@ -793,9 +804,8 @@ def div(a: Expr, b: Expr) -> Expr:
     kind = a.dtype
     if not kind.is_float:
         raise TEError(f"{a} / {b}: true division of integers ({kind}). Write // for the floored quotient, or cast: x.astype('float32') / y")
-    divisor = b.value if b.__class__ is Broadcast else b
-    if divisor.__class__ is Const and divisor.value == 0:
-        raise TEError(f"{a} / {b}: division by the constant zero")
+    if b.__class__ is Const and b.value == 0:  # x / 0 = x * inf, for NaN and 0 too
+        return mul(a, const(math.copysign(math.inf, b.value), kind))
     if _both_constant(a, b):
         return _fold(kind, a.value / b.value)  # type: ignore[attr-defined]
     if b.__class__ is Const and b.value == 1:
@@ -812,18 +822,17 @@ def _integer_division_operands(a: Expr, b: Expr, symbol: str) -> tuple[Expr, Exp
         a, b = _arithmetic_operands(a, b)
     if a.dtype.is_float:
         raise TEError(f"{a} {symbol} {b}: {symbol} is for integers, found {a.dtype}. For floats write te.floor(a / b)")
-    divisor = b.value if b.__class__ is Broadcast else b
-    if divisor.__class__ is Const and divisor.value == 0:
-        raise TEError(f"{a} {symbol} {b}: division by the constant zero")
     return a, b
 
 
 def floordiv(a: Expr, b: Expr) -> Expr:
-    """a // b of integers, rounded down."""
+    """a // b of integers, rounded down; 0 by the constant zero (see the top of this file)."""
     a, b = _integer_division_operands(a, b, "//")
     kind = a.dtype
     if b.__class__ is Const:
         value = b.value
+        if value == 0:
+            return b
         if a.__class__ is Const:
             return _fold(kind, a.value // value)
         if value == 1:
@@ -838,11 +847,13 @@ def floordiv(a: Expr, b: Expr) -> Expr:
 
 
 def floormod(a: Expr, b: Expr) -> Expr:
-    """a % b of integers, with the sign of b."""
+    """a % b of integers, with the sign of b; 0 by the constant zero."""
     a, b = _integer_division_operands(a, b, "%")
     kind = a.dtype
     if b.__class__ is Const:
         value = b.value
+        if value == 0:
+            return b
         if a.__class__ is Const:
             return _fold(kind, a.value % value)
         if value == 1:

@@ -6,7 +6,6 @@ are read in mixed radix (digits.py); everything else is rewritten by the tables 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -45,7 +44,6 @@ from .expr import (
     const,
     load,
     logical_not,
-    mul,
 )
 from .knowledge import Knowledge, exact_operands
 from .matching import ANY_RULES, EXACT_RULES
@@ -214,10 +212,8 @@ class Analyzer(Knowledge):
 
     def _float_operation(self, e: Any) -> Expr:
         a = self._visit(e.a)
-        b: Any = self._visit(e.b)
+        b = self._visit(e.b)
         if a is not e.a or b is not e.b:
-            if e.__class__ is Div and b.__class__ is Const and b.value == 0:  # only found to be zero now: what the constructor refuses
-                return self._again(mul(a, const(math.copysign(math.inf, b.value), b)), e)  # x / 0 = x * inf, for NaN and 0 too
             return self._again(e.make(a, b), e)
         return self._rewritten(e, ANY_RULES, a) if b.__class__ is Const else e
 
@@ -300,8 +296,6 @@ class Analyzer(Knowledge):
         a: Any = self._visit(e.a)
         b: Any = self._visit(e.b)
         if a is not e.a or b is not e.b:
-            if b.__class__ is Const and b.value == 0:  # it is never evaluated, or has no value
-                return const(0, e.dtype)
             return self._again(e.make(a, b), e)
         if not e.exact:
             low, high = self.bounds(e)

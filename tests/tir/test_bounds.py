@@ -13,6 +13,7 @@ from .evaluation import Generator, evaluate, points, seeds
 
 i, j = Var("i", bounds=(0, 7)), Var("j", bounds=(-3, 15))
 n = Var("n", bounds=(1, None))
+zero = Var("zero", bounds=(0, 0))  # of a loop of one iteration
 free = Var("free")
 BYTES, WORDS, FLOATS = (Buffer(name, (16,), kind) for name, kind in (("b", "uint8"), ("w", "int32"), ("f", "float32")))
 byte, word = load(BYTES, [i]), load(WORDS, [i])
@@ -35,6 +36,8 @@ byte, word = load(BYTES, [i]), load(WORDS, [i])
         (j // 4, -1, 3),
         (j // -4, -4, 0),
         (i // n, 0, 7),
+        ((i + 8) // zero, 0, 0),
+        ((i + 8) % zero, 0, 0),
         ((i + 8) % 8, 0, 7),
         ((i + 8) // 8, 1, 1),
         (ir.minimum(i, j), -3, 7),

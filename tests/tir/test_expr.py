@@ -1,0 +1,36 @@
+"""The folding constructors: values that Python or a careless rule would get wrong."""
+
+import math
+
+import pytest
+
+from tilewright.tir.dtype import BOOL
+from tilewright.tir.errors import TEError
+from tilewright.tir.expr import Buffer, Var, broadcast, cast, const, div, floordiv, floormod, load
+
+x = load(Buffer("A", (4,)), [Var("i")])
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "text"),
+    [(1.0, 0.0, "inf"), (1.0, -0.0, "-inf"), (-2.0, 0.0, "-inf"), (0.0, 0.0, "nan"), (math.nan, 0.0, "nan"), (math.inf, 0.0, "inf"), (-0.0, 3.0, "-0.0")],
+)
+def test_quotients_of_float_constants(a, b, text):
+    assert str(div(const(a, "float32"), const(b, "float32"))) == text
+
+
+def test_division_by_a_zero_that_substitution_made():
+    i = Var("i")
+    assert floordiv(i, const(0)) is const(0) and floormod(i, const(0)) is const(0)
+    assert floordiv(broadcast(i, 4), broadcast(const(0), 4)) is broadcast(const(0), 4)
+    assert str(div(x, const(-0.0, "float32"))) == "A[i] * (-inf)"
+
+
+@pytest.mark.parametrize("divide", [lambda: x / 0, lambda: x / const(0.0, "float32"), lambda: Var("i") // 0, lambda: 7 % const(0)])
+def test_a_division_by_zero_as_it_is_written(divide):
+    with pytest.raises(TEError, match="division by the constant zero"):
+        divide()
+
+
+def test_floats_that_become_bools():
+    assert [cast(const(v, "float32"), BOOL).value for v in (math.nan, math.inf, -0.0, 0.5)] == [1, 1, 0, 1]
