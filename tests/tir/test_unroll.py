@@ -7,7 +7,7 @@ import numpy as np
 from tilewright.tir.expr import Buffer, Var, const, load
 from tilewright.tir.interp import interpret
 from tilewright.tir.passes import Unroll
-from tilewright.tir.stmt import Allocate, For, Func, If, Place, Stmt, Store, seq
+from tilewright.tir.stmt import Allocate, For, Func, If, Place, Seq, Stmt, Store, seq
 from tilewright.tir.target import Target
 
 TARGET = Target("c", threads=1)
@@ -79,6 +79,20 @@ def test_a_loop_of_which_the_tile_does_not_depend_is_left_to_the_compiler():
     body = For(i, const(8), "unrolled", Store(t, (const(0),), load(t, (const(0),)) + load(a, (i,))))
     func = Func("f", (a,), frozenset(), Allocate(t, body, Place("stack")))
     assert Unroll().run(func, TARGET) is func
+
+
+def test_loops_over_a_tile_with_a_remaining_guard_stay():
+    """`i` of the guard becomes a constant, `rows` does not."""
+    func = tile(2)
+    rows = Var("rows", "int32", (0, 1))
+    outer = func.body
+    assert isinstance(outer, For) and isinstance(outer.body, Allocate) and isinstance(outer.body.body, Seq)
+    fill, copy = outer.body.body.body
+    assert isinstance(fill, For)
+    guarded = fill.with_body(If(fill.var <= rows, fill.body))
+    body = For(rows, const(2), "serial", Allocate(outer.body.buffer, seq(guarded, copy), outer.body.place))
+    remainder = func.with_body(body)
+    assert Unroll().run(remainder, TARGET) is remainder
 
 
 def test_a_pragma_unrolls_what_takes_few_steps():

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..expr import Buffer, Const, Expr, Load, Var, const
-from ..stmt import Allocate, For, Func, Stmt, Store, seq
+from ..stmt import Allocate, For, Func, If, Stmt, Store, seq
 from ..target import Target
 from ..verify import CLOSED, NO_VECTOR_LOOPS, PLACED, UNROLLED
 from ..visit import Rewriter, children, variables_of, walk
@@ -20,7 +20,9 @@ class Unroll(Pass):
     Only loops of constant extent whose variable is in an index of a buffer on the stack: a C compiler keeps such a buffer in registers when
     it is indexed by constants only. A serial loop of up to `max_copies` iterations counts as unrolled if an unrolled loop indexes the same
     buffer, lest that one loop (often the one that copies a tile out) keep the tile in memory; so does one of up to that many steps inside a
-    loop with the pragma `auto_unroll_max_step`. Other unrolled loops stay, for the C compiler to unroll, and so do those that would give more
+    loop with the pragma `auto_unroll_max_step`. Loops over a buffer stay if one of them has a guard inside that would still be one in every
+    copy, as in the remainder of a tile: conditional updates keep the buffer out of registers anyway, and half of the program would be
+    remainders. Other unrolled loops stay, for the C compiler to unroll, and so do those that would give more
     than `max_stores` stores.
     """
 
@@ -50,9 +52,26 @@ class _Plan:
         self.indexed_by = _indexed_by(body, on_stack)
         unrolled = [s.var for s in statements if isinstance(s, For) and s.kind == "unrolled" and s.constant_extent is not None]
         self.tiles = {buffer for var in unrolled for buffer in self.indexed_by.get(var, ())}
+        self._leave_guarded(statements)
         self.max_steps = 0  # of loops that a pragma around them asks to unroll
         self.copies: dict[int, int] = {}
         self.changed: dict[int, tuple[str, tuple[tuple[str, int | str], ...]]] = {}
+
+    def _leave_guarded(self, statements: list[Stmt]) -> None:
+        """Forget the buffers of loops whose variables are needed by a guard together with others, so that no copy decides it."""
+        copied = {
+            s.var
+            for s in statements
+            if isinstance(s, For) and s.constant_extent is not None and (s.kind == "unrolled" or self._copies_a_tile(s, s.constant_extent))
+        }
+        guarded: set[Buffer] = set()
+        for s in statements:
+            if isinstance(s, If):
+                needed = variables_of(s.condition)
+                if not needed <= copied:
+                    guarded = guarded.union(*[self.indexed_by.get(var, ()) for var in needed & copied])
+        self.tiles -= guarded
+        self.indexed_by = {var: left for var, buffers in self.indexed_by.items() if (left := buffers - guarded)}
 
     def stores(self, s: Stmt) -> int:
         """The stores in `s` when it is written out as planned."""
@@ -77,7 +96,9 @@ class _Plan:
             self.changed[id(loop)] = kind, loop.pragmas
         stores = self.stores(loop.body)
         self.max_steps = outer
-        if kind == "unrolled" and extent is not None and loop.var in self.indexed_by and extent * stores <= self.max_stores:
+        if kind != "unrolled" or extent is None or loop.var not in self.indexed_by:
+            return stores
+        if extent * stores <= self.max_stores:
             self.copies[id(loop)] = extent
             stores *= extent
         return stores
