@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -19,7 +20,7 @@ import numpy as np
 
 from .autotune.database import Database
 from .autotune.lookup import find_best, user_log
-from .autotune.record import diagnosis
+from .autotune.record import speed_text
 from .autotune.task import Candidate, Task
 from .autotune.tuner import SEARCHES, tune
 from .autotune.verify import make_check
@@ -99,6 +100,8 @@ def _option(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals or not key.isidentifier():
         raise ArgumentError(f"--opt {text}: expected KEY=VALUE, for example padding=1")
+    if key == "target":
+        raise ArgumentError(f"--opt {text}: the target is chosen by --target, --threads and --march")
     try:
         parsed = json.loads(value)
     except ValueError:
@@ -106,12 +109,12 @@ def _option(text: str) -> tuple[str, Any]:
     return key, tuple(parsed) if isinstance(parsed, list) else parsed
 
 
-@cli.command("tune", epilog="""
+@cli.command("tune", short_help="Search for the fastest schedule, log every trial.", epilog="""
 \b
 Examples:
   tilewright tune matmul 1024 1024 1024 --target c --trials 200 --log tuning.db
   tilewright tune conv2d 1 64 56 56 64 3 3 --opt padding=1 --opt stride=2
-A search goes on where an earlier one with the same log ended; Ctrl-C ends it and keeps what was measured.
+A search goes on where an earlier one with the same log ended; Ctrl-C (or SIGTERM) ends it and keeps what was measured.
 """)
 @_workload
 @click.option("--trials", type=click.IntRange(min=1), default=64, show_default=True, help="How many trials the log shall hold for this task.")
@@ -124,21 +127,13 @@ A search goes on where an earlier one with the same log ended; Ctrl-C ends it an
 def tune_command(trials: int, log: str | None, seed: int, timeout_s: float, search: str, quiet: bool, **workload: Any) -> None:
     """Search for the fastest schedule of OPERATOR with SIZES and log every trial."""
     task = _task(**workload)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)        # a job whose time is up ends as by Ctrl-C
     run = tune(task, trials=trials, log=log, seed=seed, timeout_s=timeout_s, search=search, progress=False if quiet else None)
-    best, baseline, stats = run.best, run.baseline, run.stats
-    click.echo(f"{task}: {_speed(best.seconds, best.gflops)} after {stats['trials']} trials "
-               f"({stats['valid_fraction']:.0%} valid, stopped: {stats['stopped']})")
-    if baseline is not None and baseline.seconds is not None and best.seconds is not None:
-        click.echo(f"the default schedule: {_speed(baseline.seconds, baseline.gflops)}; the best is {baseline.seconds / best.seconds:.2f} x as fast")
-    if stats["rank_correlation"] is not None:
-        click.echo(f"model {stats['model']}: rank correlation {stats['rank_correlation']:.2f}, {stats['scored_per_s']:.0f} candidates scored a second")
-    if stats["valid_fraction"] < 1:
-        click.echo(f"failures: {diagnosis(run.trials)}")
-    click.echo(f"best decisions: {json.dumps(best.decisions)}")
+    click.echo(str(run))
     click.echo(f"replay it: {task.command('replay', None if log is None else str(log))}")
 
 
-@cli.command("replay", epilog="""
+@cli.command("replay", short_help="Run, check and time the best schedule of a log, or print it.", epilog="""
 \b
 Examples:
   tilewright replay matmul 1024 1024 1024 --log tuning.db
@@ -157,12 +152,12 @@ def replay_command(log: str | None, emit: str | None, **workload: Any) -> None:
     if emit is not None:
         click.echo(_text(task, candidate, emit))
         return
-    click.echo(f"{task} from {path}: {_speed(trial.seconds, trial.gflops)} when it was tuned")
+    click.echo(f"{task} from {path}: {speed_text(trial.seconds, trial.gflops)} when it was tuned")
     _run(task, candidate)
     click.echo(f"\nthe schedule:\n{candidate.schedule.as_python()}", nl=False)
 
 
-@cli.command("show", epilog="""
+@cli.command("show", short_help="Print the loops, the C source or the schedule of an operator.", epilog="""
 \b
 Examples:
   tilewright show conv2d 1 64 56 56 64 3 3 --stage tir
@@ -178,7 +173,7 @@ def show_command(log: str | None, stage: str, **workload: Any) -> None:
     click.echo(_text(task, _candidate(task, log), stage))
 
 
-@cli.command("run", epilog="""
+@cli.command("run", short_help="Build, run, check and time an operator.", epilog="""
 \b
 Examples:
   tilewright run matmul 512 512 512
@@ -221,7 +216,7 @@ def log_list(log: str | None, limit: int, operator: str | None) -> None:
            f"{log or user_log()} holds no such trial yet")
 
 
-@cli.command("doctor", epilog="\b\nExample:\n  tilewright doctor\n")
+@cli.command("doctor", short_help="Compilers, versions, this machine's peaks.", epilog="\b\nExample:\n  tilewright doctor\n")
 def doctor_command() -> None:
     """What this machine has: compilers and their versions, measured peak speed and memory bandwidth."""
     click.echo(str(examine()))
@@ -265,17 +260,13 @@ def _run(task: Task, candidate: Candidate) -> None:
         raise TilewrightError(f"the result of {task} is wrong: {wrong}")
     ours = module.time_evaluator(repeat=9, min_repeat_ms=30)(*arguments).median
     how = "exactly" if check.exact else "within the tolerance of its dtype"
-    click.echo(f"{task} on {task.target}: result right ({how}), {_speed(ours, task.flops / ours / 1e9)}, {task.bytes / ours / 1e9:.1f} GB/s")
+    click.echo(f"{task} on {task.target}: result right ({how}), {speed_text(ours, task.flops / ours / 1e9)}, {task.bytes / ours / 1e9:.1f} GB/s")
     numpy_function = _NUMPY.get(task.name)
     if numpy_function is not None:
         time.sleep(0.1)                                  # until the threads of our kernel are asleep
         inputs = [array for array, output in zip(arguments, check.is_output, strict=True) if not output]
         theirs = measure(lambda: numpy_function(*inputs), repeat=9, min_repeat_ms=30).median
-        click.echo(f"NumPy: {_speed(theirs, task.flops / theirs / 1e9)}; this kernel is {theirs / ours:.2f} x as fast")
-
-
-def _speed(seconds: float | None, gflops: float | None) -> str:
-    return f"{format_seconds(seconds or 0.0)}, {gflops or 0.0:.1f} GFLOP/s"
+        click.echo(f"NumPy: {speed_text(theirs, task.flops / theirs / 1e9)}; this kernel is {theirs / ours:.2f} x as fast")
 
 
 def _table(columns: list[str], rows: list[list[Any]], empty: str) -> None:

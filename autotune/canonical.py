@@ -150,8 +150,7 @@ def _make_operation(item: Data, made: list[Operation]) -> Operation:
         values = _read(item["nodes"], [axis.var for axis in axes], made)
         return ComputeOp(item["name"], axes, [values[number] for number in item["body"]])
     reducer = _make_reducer(item["reducer"])
-    kind = "reduce" if reducer.associative else "ordered"
-    reduce_axes = [IterVar(Range(low, extent), name, kind) for name, low, extent in item["reduce"]]
+    reduce_axes = [IterVar(Range(low, extent), name, "reduce") for name, low, extent in item["reduce"]]
     values = _read(item["nodes"], [axis.var for axis in (*axes, *reduce_axes)], made)
     return ComputeOp(item["name"], axes, [values[number] for number in item["body"]], reducer, reduce_axes,
                      None if item["condition"] is None else values[item["condition"]],

@@ -40,13 +40,6 @@ class Clock:
     scored: int = 0
 
 
-@dataclass
-class _Built:
-    trial: Trial
-    library: str | None = None
-    features: Features | None = None
-
-
 class Measurer:
     """Builds, checks and times candidates of one task; a context manager that owns the worker processes.
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from ..targets.timer import format_seconds
 from ..tir.optional import optional_import
-from .record import Trial, fastest
+from .record import Trial, fastest, status_counts
 
 
 class Progress(Protocol):
@@ -68,10 +68,12 @@ class Lines(Silent):
         self._say(text)
 
     def status(self, model: str, correlation: float | None) -> str:
-        """Trials, valid ones, best, model accuracy and time left, in one line."""
-        valid = sum(trial.ok for trial in self._trials)
+        """Trials, valid ones, how the others failed, best, model accuracy and time left, in one line."""
+        failed = status_counts(self._trials)
+        valid = failed.pop("ok", 0)
+        histogram = f" ({', '.join(f'{count} {status}' for status, count in failed.items())})" if failed else ""
         best = fastest(self._trials)
-        parts = [f"{len(self._trials)}/{self._total} trials", f"{valid} valid"]
+        parts = [f"{len(self._trials)}/{self._total} trials", f"{valid} valid{histogram}"]
         if best is not None and best.seconds is not None:
             rate = f" ({best.gflops:.1f} GFLOP/s)" if best.gflops else ""
             parts.append(f"best {format_seconds(best.seconds)}{rate}")

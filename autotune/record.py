@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..targets.timer import format_seconds
+
 Decisions = dict[str, Any]
 
 # Every way a trial can end. `invalid` is refused by the static preflight before anything is built; it is not charged as a trial.
@@ -69,6 +71,11 @@ class Trial:
         """Arithmetic rate in 1e9 operations a second; None for a trial that failed."""
         seconds = self.seconds
         return self.flops / seconds / 1e9 if seconds else None
+
+
+def speed_text(seconds: float | None, gflops: float | None) -> str:
+    """A time per call and the rate it means, as text."""
+    return f"{format_seconds(seconds or 0.0)}, {gflops or 0.0:.1f} GFLOP/s"
 
 
 def fastest(trials: list[Trial]) -> Trial | None:

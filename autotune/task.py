@@ -51,7 +51,7 @@ class Task:
     Raises ArgumentError: unknown name (the known ones are listed), sizes that do not fit (the expected ones are named).
     """
 
-    def __init__(self, name: str, args: Sequence[Any] = (), *, target: str | Target = "c", **options: Any):
+    def __init__(self, name: str, args: Sequence[Any] = (), /, *, target: str | Target = "c", **options: Any):
         self.target = Target.parse(target)
         self.name, self.args, self.options = name, tuple(args), options
         self._operator: Operator | None = None
@@ -138,6 +138,11 @@ class Task:
             words += ["--opt", f"{key}={value if isinstance(value, str) else json.dumps(value, separators=(',', ':'))}"]
         if self.target.kind != "c" or verb == "tune":
             words += ["--target", self.target.kind]
+        usual = Target(self.target.kind)
+        if self.target.threads != usual.threads:
+            words += ["--threads", str(self.target.threads)]
+        if self.target.march != usual.march:
+            words += ["--march", self.target.march]
         if log is not None:
             words += ["--log", log]
         return shlex.join(words)
@@ -213,6 +218,9 @@ class Task:
         options = "".join(f", {key}={value}" for key, value in self.options.items())
         return f"{self.name}({', '.join(str(value) for value in self.args)}{options})"
 
+    def __repr__(self) -> str:
+        return f"<Task {self} on {self.target}>"
+
 
 def declare_operator(name: str, args: Sequence[Any], options: dict[str, Any]) -> Operator:
     """An operator of te.library from positional sizes; one of a shape is given them as its dimensions. ArgumentError where they do not fit."""
@@ -227,7 +235,8 @@ def declare_operator(name: str, args: Sequence[Any], options: dict[str, Any]) ->
     try:
         return function(*positional, **options)
     except TEError as error:
-        raise ArgumentError(f"{name}: {error}") from error
+        text = str(error)
+        raise ArgumentError(text if text.startswith(name) else f"{name}: {text}") from error
 
 
 def _as_tuple(value: Any) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import json
 import os
 import platform
 import socket
@@ -18,7 +20,7 @@ from .database import Database
 from .lookup import user_log
 from .measure import Measurer
 from .progress import Progress, make_progress
-from .record import Trial, diagnosis, fastest, status_counts
+from .record import Trial, diagnosis, fastest, speed_text, status_counts
 from .search import EvolutionarySearch, GridSearch, Proposal, RandomSearch, Scorer, Searcher
 from .task import Task
 
@@ -30,9 +32,9 @@ SEARCHES = ("evolutionary", "random", "grid")
 Measure = Callable[[Sequence[Trial]], Sequence[float | None]]
 
 
-@dataclass
+@dataclass(repr=False)
 class TuningRun:
-    """What a search found.
+    """What a search found; printed, a summary of it.
 
     best        the fastest valid trial: at worst the default schedule
     baseline    the trial of the default decisions (None where it is not valid)
@@ -47,6 +49,26 @@ class TuningRun:
     trials: list[Trial]
     stats: dict[str, Any] = field(default_factory=dict)
 
+    def __str__(self) -> str:
+        stats, best, baseline = self.stats, self.best, self.baseline
+        lines = [f"{self.task}: {speed_text(best.seconds, best.gflops)} after {stats['trials']} trials "
+                 f"({stats['valid_fraction']:.0%} valid, stopped: {stats['stopped']})"]
+        if baseline is not None and baseline.seconds is not None and best.seconds is not None:
+            lines.append(f"the default schedule: {speed_text(baseline.seconds, baseline.gflops)}; "
+                         f"the best is {baseline.seconds / best.seconds:.2f} x as fast")
+        if stats["rank_correlation"] is not None:
+            lines.append(f"model {stats['model']}: rank correlation {stats['rank_correlation']:.2f}, "
+                         f"{stats['scored_per_s']:.0f} candidates scored a second")
+        if stats["valid_fraction"] < 1:
+            lines.append(f"failures: {diagnosis(self.trials)}")
+        lines.append(f"best decisions: {json.dumps(best.decisions)}")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
 
 def tune(task: Task, trials: int = 64, log: str | os.PathLike[str] | None = None, *, seed: int = 0, timeout_s: float = 10.0,
          measure: Measure | None = None, search: str = "evolutionary", progress: bool | Progress | None = None) -> TuningRun:
@@ -60,7 +82,8 @@ def tune(task: Task, trials: int = 64, log: str | os.PathLike[str] | None = None
     search      evolutionary (with the cost model), random or grid
     progress    None: a live line on a terminal, plain lines elsewhere; False: nothing
     raises      ArgumentError; LogError: the log cannot be used; TuningError: not one candidate was valid, with why
-    Ctrl-C ends the search early: what was measured is in the log, and the best of it is returned.
+    Ctrl-C ends the search early: what was measured is in the log, and the best of it is returned; where nothing valid was measured yet, the
+    KeyboardInterrupt goes on.
     """
     if not isinstance(trials, int) or trials < 1:
         raise ArgumentError(f"trials must be a whole number of at least 1, found {trials!r}")
@@ -112,6 +135,8 @@ class _Session:
             except KeyboardInterrupt:
                 self.stopped = "interrupted"
                 self.progress.note(f"interrupted; the log holds {len(self.trials)} trials")
+                if fastest(self.trials) is None:
+                    raise
 
     def _round(self, number: int) -> bool:
         """Proposes, measures, commits, learns. False when there is nothing left to propose."""

@@ -35,6 +35,14 @@ def test_every_operator_comes_back_the_same(name: str) -> None:
     assert [(t.name, t.dtype, t.shape) for t in again] == [(t.name, t.dtype, t.shape) for t in tensors_of(name)]
 
 
+def test_an_order_that_matters_comes_back_with_axes_of_the_same_kind() -> None:
+    a = te.placeholder((5, 9), name="A")
+    k = te.reduce_axis((0, 9), "k")
+    decay = te.comm_reducer(lambda x, y: x * 0.5 + y, lambda t: te.const(0.0, t), name="decay", associative=False)
+    (_, again) = from_data(to_data([a, te.compute((5,), lambda i: decay(a[i, k], axis=k), name="B")]))
+    assert again.op.reduce_axis[0].kind == k.kind and not again.op.reducer.associative
+
+
 def test_tuple_reductions_conditions_and_init_come_back() -> None:
     a = te.placeholder((5, 9), name="A")
     k = te.reduce_axis((0, 9), "k")

@@ -1,5 +1,7 @@
 """The command line: its main job from tuning to replay, and a sentence for every request that cannot be met."""
 
+import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -64,6 +66,8 @@ def test_show_and_run_need_no_tuning(command) -> None:
     (["tune", "nosuch", 1, 2], 1, "no operator or template 'nosuch'; known are"), (["tune", "matmul", 1, 2], 1, "matmul takes M, N, K"),
     (["tune", "matmul", "x", 2, 3], 1, "M is 'x': expected a positive int"), (["tune", "matmul", 8, 8, 8, "--target", "nosuch"], 1, "nosuch"),
     (["tune", "matmul", 8, 8, 8, "--trials", -1], 2, "-1 is not in the range"), (["tune", "matmul", 8, 8, 8, "--opt", "padding"], 1, "KEY=VALUE"),
+    (["run", "matmul", 8, 8, 8, "--opt", "name=x"], 1, "unknown option 'name'"),
+    (["run", "matmul", 8, 8, 8, "--opt", "target=x"], 1, "chosen by --target"),
     (["tune", "matmul", 8, 8, 8, "--opt", "padding=1"], 1, "unknown option 'padding': matmul takes"),
     (["replay", "matmul", 8, 8, 8, "--log", "/nonexistent/x.db"], 1, "no tuning log at '/nonexistent/x.db'"),
     (["log", "best", "--log", "/nonexistent/x.db"], 1, "no tuning log at"), (["show", "softmax"], 1, "softmax"),
@@ -99,6 +103,24 @@ def test_what_a_log_says_is_shown_as_text(command, tmp_path: Path) -> None:
     assert status == 0 and "[red]evil[/red]" in out and "\x1b" not in out and "[link=x]y" in out
     status, out, _ = command("log", "best", "--log", tmp_path / "t.db")
     assert status == 0 and "holds no valid trial yet" in out
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_search_that_is_told_to_end_keeps_what_was_measured(tmp_path: Path, sent: signal.Signals) -> None:
+    """No worker and no folder is left, the log is whole, and the best so far is printed."""
+    words = ["tune", "matmul", "16", "24", "32", "--trials", "4000", "--log", str(tmp_path / "t.db")]
+    (tmp_path / "scratch").mkdir()
+    process = subprocess.Popen([sys.executable, "-m", "tilewright", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               env={**os.environ, "TMPDIR": str(tmp_path / "scratch")})
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith("round 0"):
+            break
+    process.send_signal(sent)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0 and "stopped: interrupted" in out and "interrupted; the log holds" in err and "Traceback" not in err
+    assert sqlite3.connect(tmp_path / "t.db").execute("select count(*) >= 8, min(status) from trials").fetchone() == (1, "ok")
+    assert not list((tmp_path / "scratch").glob("tilewright*"))
 
 
 @pytest.mark.parametrize("words", [[], ["tune"], ["replay"], ["show"], ["run"], ["log"], ["log", "best"], ["log", "list"], ["doctor"]])

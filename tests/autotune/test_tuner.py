@@ -14,6 +14,7 @@ from tilewright import autotune, te
 from tilewright.autotune.database import Database
 from tilewright.autotune.record import decisions_key
 from tilewright.tir.errors import ArgumentError, LogError, ScheduleError, TuningError
+from tilewright.tir.target import Target
 
 HAZARD = """
 import os, sys, time
@@ -138,6 +139,22 @@ def test_an_interrupt_keeps_what_was_measured(tmp_path: Path) -> None:
         assert len(database.trial_table(99)) == 16
 
 
+def test_an_interrupt_before_anything_was_measured_goes_on(tmp_path: Path) -> None:
+    def interrupted(candidates):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        autotune.tune(autotune.Task("toy", (64,)), 60, tmp_path / "t.db", measure=interrupted, progress=False)
+
+
+def test_failures_are_counted_on_screen_and_a_run_prints_as_a_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = autotune.tune(autotune.Task("toy", (64,)), 8, tmp_path / "t.db", progress=True,
+                        measure=lambda candidates: [1.0, None, float("inf"), *[2.0] * (len(candidates) - 3)])
+    assert "8/8 trials, 6 valid (2 run_error), best 1 s" in capsys.readouterr().err
+    assert str(run).startswith("toy(64): 1 s, 0.0 GFLOP/s after 8 trials (75% valid, stopped: trials)\n") and "failures: 2 x run_error" in str(run)
+    assert repr(run) == str(run) and run._repr_html_().startswith("<pre>toy(64)") and repr(run.task).startswith("<Task toy(64) on c ")
+
+
 def test_a_time_that_is_none_is_a_failed_run(tmp_path: Path) -> None:
     run = autotune.tune(autotune.Task("toy", (64,)), 8, tmp_path / "t.db", progress=False,
                         measure=lambda candidates: [1.0, None, float("inf"), *[2.0] * (len(candidates) - 3)])
@@ -184,7 +201,6 @@ def test_a_hostile_trace_in_a_log_is_never_executed(tmp_path: Path) -> None:
 
 
 def test_a_record_of_another_target_serves_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from tilewright.tir.target import Target
     log = tmp_path / "t.db"
     autotune.tune(autotune.Task("toy", (64,), target=Target("c", threads=1)), 2, log, measure=pretend, progress=False)
     task = autotune.Task("toy", (64,), target=Target("c", threads=3))
@@ -198,6 +214,8 @@ def test_a_record_of_another_target_serves_and_says_so(tmp_path: Path, capsys: p
     (lambda: autotune.Task("matmul", (1, 2)), "matmul takes M, N, K and the options"),
     (lambda: autotune.Task("matmul", (1, 2, "x")), "K is 'x': expected a positive int"),
     (lambda: autotune.Task("conv2d", (1, 4, 8, 8, 4, 3, 3), pading=1), "unknown option 'pading'.*padding"),
+    (lambda: autotune.Task("matmul", (1, 2, 3), name="x"), "unknown option 'name'"),
+    (lambda: autotune.Task("attention", (1, 8, 4, 4, 4), kv_heads=3), "^attention: kv_heads=3 must divide"),
     (lambda: autotune.Task("toy", ()), "toy takes n and the options broken"),
     (lambda: autotune.Task.from_compute([te.placeholder((4,), name="A")]), "none of these is computed: A"),
     (lambda: autotune.tune(autotune.Task("toy", (8,)), 0, "unused.db"), "at least 1, found 0"),
@@ -211,6 +229,8 @@ def test_wrong_requests_get_a_sentence(call, words: str) -> None:
 def test_options_and_keys_are_readable() -> None:
     task = autotune.Task("conv2d", (1, 4, 8, 8, 6, 3, 3), padding=1, stride=(2, 1))
     assert task.command("tune", "my log.db") == "tilewright tune conv2d 1 4 8 8 6 3 3 --opt padding=1 --opt 'stride=[2,1]' --target c --log 'my log.db'"
+    for target, words in ((Target("c", threads=77), "--threads 77"), (Target("c", march="x86-64"), "--march x86-64")):
+        assert autotune.Task("relu", (8,), target=target).command("replay") == f"tilewright replay relu 8 {words}"
     key = json.loads(task.key)
     assert key["name"] == "conv2d" and key["options"] == {"padding": 1, "stride": [2, 1]} and "float32" in key["arguments"][0]
     again = autotune.Task.from_spec(json.loads(json.dumps(task.to_spec())))
