@@ -264,7 +264,8 @@ class IdleLanes:
         self._bound: frozenset[Var] = frozenset()
         self._loop: For | None = None  # the vectorised one around
         self._under: tuple[Expr, ...] = ()
-        self._statement(body)
+        if _has_masks(body, False):
+            self._statement(body)
 
     def never_seen(self, buffer: Buffer, conditions: Iterable[Expr]) -> bool:
         """Whether lanes of `buffer` that fail one of these conditions are never used."""
@@ -317,3 +318,15 @@ class IdleLanes:
                 found = frozenset(c for c in self._under if variables_of(c) - {_LANE} <= fixed)
         known = self.conditions.get(buffer)
         self.conditions[buffer] = found if known is None else known & found
+
+
+def _has_masks(s: Stmt, in_vectorized: bool) -> bool:
+    """Whether an `If` is in a vectorised loop."""
+    if s.__class__ is If and in_vectorized:
+        return True
+    if s.__class__ is For:
+        in_vectorized = in_vectorized or s.kind == "vectorized"  # type: ignore[attr-defined]
+    for child in children(s):
+        if isinstance(child, Stmt) and _has_masks(child, in_vectorized):
+            return True
+    return False

@@ -51,6 +51,7 @@ class _Narrower(Rewriter):
         super().__init__()
         self.variables: dict[Var, Var] = {}
         self._fits: dict[Expr, bool] = {}
+        self._stays: set[Expr] = set()  # what fits and is int32 throughout
         self._at_width: dict[DType, dict[Expr, Expr]] = {INT32: {}, INT64: {}}
 
     # ----------------------------------------------------------------------------------------------------- exact arithmetic
@@ -61,13 +62,20 @@ class _Narrower(Rewriter):
         if found is None:
             low, high = constant_bounds(e)
             found = low is not None and high is not None and low >= _LOW and high <= _HIGH
-            if found and not self._is_leaf(e):
+            stays = found and e.dtype.element is INT32
+            if not self._is_leaf(e):
                 operands = (e.then, e.otherwise) if isinstance(e, Choice) else e.children  # a condition has its own widths
+                stays = stays and operands is e.children
                 for operand in operands:
-                    if not self.fits(operand):
-                        found = False
-                        break
+                    found = found and self.fits(operand)
+                    stays = stays and operand in self._stays
+            elif e.__class__ is Var:
+                stays = stays and e not in self.variables
+            elif e.__class__ is Cast:
+                stays = False
             self._fits[e] = found
+            if stays:
+                self._stays.add(e)
         return found
 
     @staticmethod
@@ -106,7 +114,8 @@ class _Narrower(Rewriter):
         """`e` where only its value matters, not its dtype."""
         if not (e.exact and e.dtype.is_integer):
             return self.rewrite(e)
-        return self.at_width(e, INT32 if self.fits(e) else INT64)
+        fits = self.fits(e)
+        return e if e in self._stays else self.at_width(e, INT32 if fits else INT64)
 
     def bytes(self, total: int | Expr) -> int | Expr:
         """A number of bytes."""
@@ -128,6 +137,8 @@ class _Narrower(Rewriter):
         a, b = node.a, node.b
         if a.exact and b.exact and a.dtype.is_integer:
             kind = INT32 if self.fits(a) and self.fits(b) else INT64
+            if a in self._stays and b in self._stays:
+                return node
             new_a, new_b = self.at_width(a, kind), self.at_width(b, kind)
         else:
             new_a, new_b = self.rewrite(a), self.rewrite(b)
