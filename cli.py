@@ -43,8 +43,13 @@ Command = Callable[..., Any]
 
 # What NumPy itself has for an operator, to compare the speed with; it computes in the dtype of its inputs.
 _NUMPY: dict[str, Callable[..., Any]] = {
-    "matmul": np.matmul, "batch_matmul": np.matmul, "gemv": np.matmul, "dense": lambda x, w: np.matmul(x, w.T),
-    "sum": lambda x: x.sum(axis=-1), "argmax": lambda x: x.argmax(axis=-1), "transpose": lambda x: np.swapaxes(x, -1, -2).copy(),
+    "matmul": np.matmul,
+    "batch_matmul": np.matmul,
+    "gemv": np.matmul,
+    "dense": lambda x, w: np.matmul(x, w.T),
+    "sum": lambda x: x.sum(axis=-1),
+    "argmax": lambda x: x.argmax(axis=-1),
+    "transpose": lambda x: np.swapaxes(x, -1, -2).copy(),
     "relu": lambda x: np.maximum(x, 0),
 }
 
@@ -62,7 +67,7 @@ def main() -> None:
     except (TilewrightError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(1)
-    except BrokenPipeError:                              # the reader of a pipe had enough
+    except BrokenPipeError:  # the reader of a pipe had enough
         sys.stderr.close()
         sys.exit(1)
 
@@ -92,8 +97,7 @@ _log_option = click.option("--log", type=click.Path(dir_okay=False), help="The t
 
 def _task(operator: str, sizes: Sequence[str], options: Sequence[str], kind: str, threads: int | None, march: str) -> Task:
     target = Target(kind, threads=threads, march=march)
-    return Task(operator, [int(size) if re.fullmatch(r"[+-]?\d+", size) else size for size in sizes], target=target,
-                **dict(_option(text) for text in options))
+    return Task(operator, [int(size) if re.fullmatch(r"[+-]?\d+", size) else size for size in sizes], target=target, **dict(_option(text) for text in options))
 
 
 def _option(text: str) -> tuple[str, Any]:
@@ -109,36 +113,45 @@ def _option(text: str) -> tuple[str, Any]:
     return key, tuple(parsed) if isinstance(parsed, list) else parsed
 
 
-@cli.command("tune", short_help="Search for the fastest schedule, log every trial.", epilog="""
+@cli.command(
+    "tune",
+    short_help="Search for the fastest schedule, log every trial.",
+    epilog="""
 \b
 Examples:
   tilewright tune matmul 1024 1024 1024 --target c --trials 200 --log tuning.db
   tilewright tune conv2d 1 64 56 56 64 3 3 --opt padding=1 --opt stride=2
 A search goes on where an earlier one with the same log ended; Ctrl-C (or SIGTERM) ends it and keeps what was measured.
-""")
+""",
+)
 @_workload
 @click.option("--trials", type=click.IntRange(min=1), default=64, show_default=True, help="How many trials the log shall hold for this task.")
 @_log_option
 @click.option("--seed", type=int, default=0, show_default=True, help="Same seed and same measurements: same proposals.")
-@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0.1), default=10.0, show_default=True,
-              help="Seconds for building a candidate, and for running it.")
+@click.option(
+    "--timeout", "timeout_s", type=click.FloatRange(min=0.1), default=10.0, show_default=True, help="Seconds for building a candidate, and for running it."
+)
 @click.option("--search", type=click.Choice(SEARCHES), default=SEARCHES[0], show_default=True, help="The strategy.")
 @click.option("--quiet", is_flag=True, help="No progress display.")
 def tune_command(trials: int, log: str | None, seed: int, timeout_s: float, search: str, quiet: bool, **workload: Any) -> None:
     """Search for the fastest schedule of OPERATOR with SIZES and log every trial."""
     task = _task(**workload)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)        # a job whose time is up ends as by Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a job whose time is up ends as by Ctrl-C
     run = tune(task, trials=trials, log=log, seed=seed, timeout_s=timeout_s, search=search, progress=False if quiet else None)
     click.echo(str(run))
     click.echo(f"replay it: {task.command('replay', None if log is None else str(log))}")
 
 
-@cli.command("replay", short_help="Run, check and time the best schedule of a log, or print it.", epilog="""
+@cli.command(
+    "replay",
+    short_help="Run, check and time the best schedule of a log, or print it.",
+    epilog="""
 \b
 Examples:
   tilewright replay matmul 1024 1024 1024 --log tuning.db
   tilewright replay matmul 1024 1024 1024 --emit c > matmul.c
-""")
+""",
+)
 @_workload
 @_log_option
 @click.option("--emit", type=click.Choice(["c", "tir", "python"]), help="Print this instead of running.")
@@ -157,28 +170,41 @@ def replay_command(log: str | None, emit: str | None, **workload: Any) -> None:
     click.echo(f"\nthe schedule:\n{candidate.schedule.as_python()}", nl=False)
 
 
-@cli.command("show", short_help="Print the loops, the C source or the schedule of an operator.", epilog="""
+@cli.command(
+    "show",
+    short_help="Print the loops, the C source or the schedule of an operator.",
+    epilog="""
 \b
 Examples:
   tilewright show conv2d 1 64 56 56 64 3 3 --stage tir
   tilewright show matmul 512 512 512 --stage python --log tuning.db
-""")
+""",
+)
 @_workload
 @_log_option
-@click.option("--stage", type=click.Choice(["tir", "c", "python", "schedule"]), default="tir", show_default=True,
-              help="Loops, C source, the schedule as a script, or its stages.")
+@click.option(
+    "--stage",
+    type=click.Choice(["tir", "c", "python", "schedule"]),
+    default="tir",
+    show_default=True,
+    help="Loops, C source, the schedule as a script, or its stages.",
+)
 def show_command(log: str | None, stage: str, **workload: Any) -> None:
     """Print what OPERATOR with SIZES becomes: with its default schedule, or with --log the best one of that log."""
     task = _task(**workload)
     click.echo(_text(task, _candidate(task, log), stage))
 
 
-@cli.command("run", short_help="Build, run, check and time an operator.", epilog="""
+@cli.command(
+    "run",
+    short_help="Build, run, check and time an operator.",
+    epilog="""
 \b
 Examples:
   tilewright run matmul 512 512 512
   tilewright run attention 1 8 256 256 64 --opt causal=true --threads 1
-""")
+""",
+)
 @_workload
 @_log_option
 def run_command(log: str | None, **workload: Any) -> None:
@@ -197,8 +223,10 @@ def log_group() -> None:
 def log_best(log: str | None) -> None:
     """The best schedule of each workload and target."""
     with Database(_existing(log), read_only=True) as database:
-        rows = [[row["name"], row["args"], row["target"], format_seconds(row["median_s"]), f"{row['gflops'] or 0:.1f}",
-                 f"{row['valid']}/{row['trials']}"] for row in database.best_table()]
+        rows = [
+            [row["name"], row["args"], row["target"], format_seconds(row["median_s"]), f"{row['gflops'] or 0:.1f}", f"{row['valid']}/{row['trials']}"]
+            for row in database.best_table()
+        ]
     _table(["operator", "sizes", "target", "time", "GFLOP/s", "valid"], rows, f"{log or user_log()} holds no valid trial yet")
 
 
@@ -209,11 +237,22 @@ def log_best(log: str | None) -> None:
 def log_list(log: str | None, limit: int, operator: str | None) -> None:
     """The latest trials with their status."""
     with Database(_existing(log), read_only=True) as database:
-        rows = [[str(row["id"]), row["name"], row["args"], row["generator"], row["status"],
-                 format_seconds(row["median_s"]) if row["median_s"] else "", f"{row['gflops']:.1f}" if row["gflops"] else "",
-                 (row["error"] or row["decisions"]).partition("\n")[0]] for row in database.trial_table(limit, operator)]
-    _table(["trial", "operator", "sizes", "proposed by", "status", "time", "GFLOP/s", "error, or decisions"], rows,
-           f"{log or user_log()} holds no such trial yet")
+        rows = [
+            [
+                str(row["id"]),
+                row["name"],
+                row["args"],
+                row["generator"],
+                row["status"],
+                format_seconds(row["median_s"]) if row["median_s"] else "",
+                f"{row['gflops']:.1f}" if row["gflops"] else "",
+                (row["error"] or row["decisions"]).partition("\n")[0],
+            ]
+            for row in database.trial_table(limit, operator)
+        ]
+    _table(
+        ["trial", "operator", "sizes", "proposed by", "status", "time", "GFLOP/s", "error, or decisions"], rows, f"{log or user_log()} holds no such trial yet"
+    )
 
 
 @cli.command("doctor", short_help="Compilers, versions, this machine's peaks.", epilog="\b\nExample:\n  tilewright doctor\n")
@@ -263,7 +302,7 @@ def _run(task: Task, candidate: Candidate) -> None:
     click.echo(f"{task} on {task.target}: result right ({how}), {speed_text(ours, task.flops / ours / 1e9)}, {task.bytes / ours / 1e9:.1f} GB/s")
     numpy_function = _NUMPY.get(task.name)
     if numpy_function is not None:
-        time.sleep(0.1)                                  # until the threads of our kernel are asleep
+        time.sleep(0.1)  # until the threads of our kernel are asleep
         inputs = [array for array, output in zip(arguments, check.is_output, strict=True) if not output]
         theirs = measure(lambda: numpy_function(*inputs), repeat=9, min_repeat_ms=30).median
         click.echo(f"NumPy: {speed_text(theirs, task.flops / theirs / 1e9)}; this kernel is {theirs / ours:.2f} x as fast")
@@ -279,6 +318,6 @@ def _table(columns: list[str], rows: list[list[Any]], empty: str) -> None:
     table = rich_table.Table(box=None, pad_edge=False)
     for column in columns:
         table.add_column(column, overflow="ellipsis", no_wrap=True)
-    for row in rows:                                    # a log's text is shown as it is: no markup, no control characters
+    for row in rows:  # a log's text is shown as it is: no markup, no control characters
         table.add_row(*(rich_text.Text(re.sub(r"[\x00-\x1f\x7f-\x9f]", " ", str(value or ""))) for value in row))
     console.print(table)

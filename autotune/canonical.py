@@ -24,8 +24,7 @@ from ..tir.expr import Binary, Call, Cast, Choice, Const, Expr, IfThenElse, Load
 Data = dict[str, Any]
 
 _BINARY: dict[str, type[Binary]] = {
-    name: getattr(nodes, name)
-    for name in ("Add", "Sub", "Mul", "Div", "FloorDiv", "FloorMod", "Min", "Max", "EQ", "NE", "LT", "LE", "And", "Or")
+    name: getattr(nodes, name) for name in ("Add", "Sub", "Mul", "Div", "FloorDiv", "FloorMod", "Min", "Max", "EQ", "NE", "LT", "LE", "And", "Or")
 }
 _CHOICE: dict[str, type[Choice]] = {"Select": Select, "IfThenElse": IfThenElse}
 
@@ -38,8 +37,7 @@ def to_data(tensors: Sequence[Tensor]) -> Data:
     order = operations([tensor for tensor in tensors if not isinstance(tensor.op, PlaceholderOp)] or list(tensors))
     order += [tensor.op for tensor in tensors if tensor.op not in order]
     number = {op: index for index, op in enumerate(order)}
-    return {"arguments": [[number[tensor.op], tensor.value_index] for tensor in tensors],
-            "operations": [_operation_data(op, number) for op in order]}
+    return {"arguments": [[number[tensor.op], tensor.value_index] for tensor in tensors], "operations": [_operation_data(op, number) for op in order]}
 
 
 def _operation_data(op: Operation, number: dict[Operation, int]) -> Data:
@@ -49,8 +47,7 @@ def _operation_data(op: Operation, number: dict[Operation, int]) -> Data:
     if not isinstance(op, ComputeOp):
         raise ArgumentError(f"operation '{op.name}' is a {type(op).__name__}: only placeholders and computations can be tuned")
     writer = _Writer({axis.var: index for index, axis in enumerate((*op.axis, *op.reduce_axis))}, number, op.name)
-    data: Data = {"op": "compute", "name": op.name, "shape": shape, "axes": [axis.name for axis in op.axis],
-                  "body": [writer.write(e) for e in op.body]}
+    data: Data = {"op": "compute", "name": op.name, "shape": shape, "axes": [axis.name for axis in op.axis], "body": [writer.write(e) for e in op.body]}
     if op.reducer is not None:
         data["reduce"] = [[axis.name, *_constant_range(axis, op)] for axis in op.reduce_axis]
         data["reducer"] = _reducer_data(op.reducer, [e.dtype for e in op.body], op.name)
@@ -63,8 +60,14 @@ def _operation_data(op: Operation, number: dict[Operation, int]) -> Data:
 def _reducer_data(reducer: Reducer, dtypes: Sequence[Any], owner: str) -> Data:
     form = reducer.form(dtypes)
     writer = _Writer({var: index for index, var in enumerate((*form.lhs, *form.rhs))}, {}, owner)
-    return {"name": reducer.name, "associative": reducer.associative, "dtypes": [str(kind) for kind in dtypes],
-            "result": [writer.write(e) for e in form.result], "identity": [writer.write(e) for e in form.identity], "nodes": writer.lines}
+    return {
+        "name": reducer.name,
+        "associative": reducer.associative,
+        "dtypes": [str(kind) for kind in dtypes],
+        "result": [writer.write(e) for e in form.result],
+        "identity": [writer.write(e) for e in form.identity],
+        "nodes": writer.lines,
+    }
 
 
 def constant_shape(tensor: Tensor) -> tuple[int, ...]:
@@ -152,9 +155,15 @@ def _make_operation(item: Data, made: list[Operation]) -> Operation:
     reducer = _make_reducer(item["reducer"])
     reduce_axes = [IterVar(Range(low, extent), name, "reduce") for name, low, extent in item["reduce"]]
     values = _read(item["nodes"], [axis.var for axis in (*axes, *reduce_axes)], made)
-    return ComputeOp(item["name"], axes, [values[number] for number in item["body"]], reducer, reduce_axes,
-                     None if item["condition"] is None else values[item["condition"]],
-                     None if item["init"] is None else [values[number] for number in item["init"]])
+    return ComputeOp(
+        item["name"],
+        axes,
+        [values[number] for number in item["body"]],
+        reducer,
+        reduce_axes,
+        None if item["condition"] is None else values[item["condition"]],
+        None if item["init"] is None else [values[number] for number in item["init"]],
+    )
 
 
 def _make_reducer(item: Data) -> Reducer:

@@ -18,7 +18,7 @@ from ..tir.optional import optional_import
 Matrix = npt.NDArray[np.float32]
 Vector = npt.NDArray[np.float64]
 
-MIN_ROWS = 4                     # fewer trials say nothing
+MIN_ROWS = 4  # fewer trials say nothing
 
 
 class CostModel(Protocol):
@@ -44,8 +44,18 @@ class XGBoostModel:
 
     def __init__(self, seed: int = 0, rounds: int = 80):
         self._xgboost = optional_import("xgboost", "the XGBoost cost model", "tune")
-        self._parameters = {"objective": "reg:squarederror", "max_depth": 5, "eta": 0.15, "min_child_weight": 1, "subsample": 0.9,
-                            "colsample_bytree": 0.7, "lambda": 1.0, "seed": seed, "nthread": 1, "verbosity": 0}
+        self._parameters = {
+            "objective": "reg:squarederror",
+            "max_depth": 5,
+            "eta": 0.15,
+            "min_child_weight": 1,
+            "subsample": 0.9,
+            "colsample_bytree": 0.7,
+            "lambda": 1.0,
+            "seed": seed,
+            "nthread": 1,
+            "verbosity": 0,
+        }
         self._rounds = rounds
         self._booster: Any = None
 

@@ -32,16 +32,33 @@ from ..tir.optional import optional_import
 from .record import STATUSES, Trial
 
 SCHEMA_VERSION = 1
-BUSY_TIMEOUT_S = 30.0            # another tuner may hold the write lock for one short transaction at a time
+BUSY_TIMEOUT_S = 30.0  # another tuner may hold the write lock for one short transaction at a time
 _MAGIC = b"SQLite format 3\x00"
 
 _TABLES: dict[str, dict[str, type]] = {
     "workloads": {"id": int, "key": str, "name": str, "args": str, "dag_hash": str, "flops": float, "bytes": float},
     "targets": {"id": int, "key": str, "json": str},
     "sessions": {"id": int, "started_at": str, "host": str, "versions": str, "options": str, "seed": int},
-    "trials": {"id": int, "workload_id": int, "target_id": int, "session_id": int, "round": int, "generator": str, "decisions": str,
-               "trace": str, "source": str, "status": str, "stage": str, "error": str, "seconds": str, "median_s": float,
-               "predicted": float, "compile_s": float, "source_hash": str, "created_at": str},
+    "trials": {
+        "id": int,
+        "workload_id": int,
+        "target_id": int,
+        "session_id": int,
+        "round": int,
+        "generator": str,
+        "decisions": str,
+        "trace": str,
+        "source": str,
+        "status": str,
+        "stage": str,
+        "error": str,
+        "seconds": str,
+        "median_s": float,
+        "predicted": float,
+        "compile_s": float,
+        "source_hash": str,
+        "created_at": str,
+    },
 }
 _NOT_NULL = {
     "workloads": {"key", "name", "dag_hash"},
@@ -54,7 +71,7 @@ _UNIQUE = (("workloads", ("key", "dag_hash")), ("targets", ("key", "json")))
 _BEST_VIEW = """
 select workload_id, target_id, id as trial_id, min(median_s) as median_s
 from trials where status = 'ok' and source = 'measured' and median_s is not null group by workload_id, target_id
-"""                              # SQLite takes the bare column `id` from the row that has the minimum
+"""  # SQLite takes the bare column `id` from the row that has the minimum
 
 _Result = TypeVar("_Result")
 
@@ -97,10 +114,10 @@ class Database:
         try:
             _write_schema(sqlite_utils.Database(name, execute_plugins=False))
             os.chmod(name, 0o644)
-            if self.path.exists() and self.path.stat().st_size == 0:     # an empty file, as `touch` or mkstemp leave it
+            if self.path.exists() and self.path.stat().st_size == 0:  # an empty file, as `touch` or mkstemp leave it
                 os.replace(name, self.path)
             else:
-                with contextlib.suppress(FileExistsError):              # another tuner was first: use its file
+                with contextlib.suppress(FileExistsError):  # another tuner was first: use its file
                     os.link(name, self.path)
         finally:
             with contextlib.suppress(FileNotFoundError):
@@ -136,12 +153,25 @@ class Database:
         if trial.status not in STATUSES:
             raise ValueError(f"'{trial.status}' is no status of a trial; one of {', '.join(STATUSES)}")
         trial.created_at = trial.created_at or now()
-        row = {"workload_id": workload_id, "target_id": target_id, "session_id": session_id, "round": trial.round,
-               "generator": trial.generator, "decisions": json.dumps(trial.decisions, sort_keys=True),
-               "trace": None if trial.trace is None else json.dumps(trial.trace), "source": "measured", "status": trial.status,
-               "stage": trial.stage, "error": trial.error, "seconds": json.dumps(list(trial.repeats)) if trial.repeats else None,
-               "median_s": trial.seconds, "predicted": trial.predicted, "compile_s": trial.compile_s, "source_hash": trial.source_hash,
-               "created_at": trial.created_at}
+        row = {
+            "workload_id": workload_id,
+            "target_id": target_id,
+            "session_id": session_id,
+            "round": trial.round,
+            "generator": trial.generator,
+            "decisions": json.dumps(trial.decisions, sort_keys=True),
+            "trace": None if trial.trace is None else json.dumps(trial.trace),
+            "source": "measured",
+            "status": trial.status,
+            "stage": trial.stage,
+            "error": trial.error,
+            "seconds": json.dumps(list(trial.repeats)) if trial.repeats else None,
+            "median_s": trial.seconds,
+            "predicted": trial.predicted,
+            "compile_s": trial.compile_s,
+            "source_hash": trial.source_hash,
+            "created_at": trial.created_at,
+        }
         trial.id = self._write(lambda: int(self._db["trials"].insert(row).last_pk))
         return trial.id
 
@@ -181,16 +211,25 @@ class Database:
 
     def trials(self, workload_id: int, target_id: int) -> list[Trial]:
         """Every measured trial of a workload on a target, in the order they were made."""
-        return [self._trial(row) for row in self.rows(
-            "select t.*, w.flops from trials t join workloads w on w.id = t.workload_id "
-            "where t.workload_id = ? and t.target_id = ? and t.source = 'measured' order by t.id", workload_id, target_id)]
+        return [
+            self._trial(row)
+            for row in self.rows(
+                "select t.*, w.flops from trials t join workloads w on w.id = t.workload_id "
+                "where t.workload_id = ? and t.target_id = ? and t.source = 'measured' order by t.id",
+                workload_id,
+                target_id,
+            )
+        ]
 
     def best(self, key: str, dag_hash: str) -> list[tuple[dict[str, Any], Trial]]:
         """The best trial of a workload for each target that has one: (target as data, trial), the fastest first."""
         rows = self.rows(
             "select t.*, w.flops, g.json as target_json from best b join trials t on t.id = b.trial_id "
             "join workloads w on w.id = b.workload_id join targets g on g.id = b.target_id "
-            "where w.key = ? and w.dag_hash = ? order by b.median_s", key, dag_hash)
+            "where w.key = ? and w.dag_hash = ? order by b.median_s",
+            key,
+            dag_hash,
+        )
         return [(self._data(row, "target_json"), self._trial(row)) for row in rows]
 
     def best_table(self) -> list[dict[str, Any]]:
@@ -200,14 +239,19 @@ class Database:
             "count(t.id) as trials, sum(t.status = 'ok') as valid "
             "from best b join workloads w on w.id = b.workload_id join targets g on g.id = b.target_id "
             "join trials t on t.workload_id = b.workload_id and t.target_id = b.target_id "
-            "group by b.workload_id, b.target_id order by w.name, w.id, g.key")
+            "group by b.workload_id, b.target_id order by w.name, w.id, g.key"
+        )
 
     def trial_table(self, limit: int, workload: str | None = None) -> list[dict[str, Any]]:
         """The latest `limit` trials, newest first, of all workloads or of those with this name."""
         return self.rows(
             "select t.id, w.name, w.args, g.key as target, t.round, t.generator, t.status, t.stage, t.error, t.median_s, "
             "w.flops / t.median_s / 1e9 as gflops, t.predicted, t.decisions from trials t join workloads w on w.id = t.workload_id "
-            "join targets g on g.id = t.target_id where ? is null or w.name = ? order by t.id desc limit ?", workload, workload, limit)
+            "join targets g on g.id = t.target_id where ? is null or w.name = ? order by t.id desc limit ?",
+            workload,
+            workload,
+            limit,
+        )
 
     def workload_names(self) -> list[str]:
         return [row["name"] for row in self.rows("select distinct name from workloads order by name")]
@@ -216,10 +260,22 @@ class Database:
         repeats = self._data(row, "seconds") or []
         if not isinstance(repeats, list) or not all(isinstance(value, int | float) for value in repeats):
             raise LogError(f"trial {row['id']} of the tuning log '{self.path}' has times that are no list of numbers")
-        return Trial(decisions=self._data(row, "decisions"), status=row["status"], stage=row["stage"], error=row["error"],
-                     repeats=tuple(repeats), trace=self._data(row, "trace"), predicted=row["predicted"], generator=row["generator"] or "",
-                     round=row["round"] or 0, compile_s=row["compile_s"], source_hash=row["source_hash"], created_at=row["created_at"],
-                     flops=row["flops"] or 0.0, id=row["id"])
+        return Trial(
+            decisions=self._data(row, "decisions"),
+            status=row["status"],
+            stage=row["stage"],
+            error=row["error"],
+            repeats=tuple(repeats),
+            trace=self._data(row, "trace"),
+            predicted=row["predicted"],
+            generator=row["generator"] or "",
+            round=row["round"] or 0,
+            compile_s=row["compile_s"],
+            source_hash=row["source_hash"],
+            created_at=row["created_at"],
+            flops=row["flops"] or 0.0,
+            id=row["id"],
+        )
 
     def _data(self, row: dict[str, Any], column: str) -> Any:
         """A JSON column as data. JSON is all a log is ever parsed as."""
@@ -240,7 +296,7 @@ def _write_schema(db: Any) -> None:
     db.conn.execute(f"pragma user_version = {SCHEMA_VERSION}")
     db.conn.commit()
     db.conn.execute("pragma journal_mode = wal").fetchall()
-    db.conn.close()                     # the last connection moves everything from the write-ahead log into the file
+    db.conn.close()  # the last connection moves everything from the write-ahead log into the file
 
 
 def _connect(path: Path, read_only: bool) -> sqlite3.Connection:
@@ -277,11 +333,14 @@ def _refuse_unusable(path: Path) -> None:
             version = connection.execute("pragma user_version").fetchone()[0]
             names = {row[0] for row in connection.execute("select name from sqlite_master where type in ('table', 'view')")}
             if version > SCHEMA_VERSION:
-                raise LogError(f"the tuning log '{path}' was written by a newer Tilewright (schema {version}, this one knows "
-                               f"{SCHEMA_VERSION}); upgrade Tilewright, or name another file")
+                raise LogError(
+                    f"the tuning log '{path}' was written by a newer Tilewright (schema {version}, this one knows "
+                    f"{SCHEMA_VERSION}); upgrade Tilewright, or name another file"
+                )
             if version < 1 or not {*_TABLES, "best"} <= names:
-                raise LogError(f"'{path}' is an SQLite file but no tuning log (schema {version}, tables: "
-                               f"{', '.join(sorted(names)) or 'none'}); it was left as it is")
+                raise LogError(
+                    f"'{path}' is an SQLite file but no tuning log (schema {version}, tables: {', '.join(sorted(names)) or 'none'}); it was left as it is"
+                )
             found = connection.execute("pragma quick_check(1)").fetchone()[0]
             if found != "ok":
                 raise LogError(f"'{path}' is damaged ({found}); it was left as it is. Move it away, or restore it from a copy")

@@ -24,32 +24,66 @@ from ..tir.stmt import Allocate, Bind, For, Func, If, Seq, Stmt, Store
 from ..tir.target import Target
 
 _LINE_BYTES = 64
-_BUFFERS = 4                     # described for each store
-_STORES = 2                      # described in full
-_CURVE = 6                       # points of the arithmetic-intensity curve
+_BUFFERS = 4  # described for each store
+_STORES = 2  # described in full
+_CURVE = 6  # points of the arithmetic-intensity curve
 
 _ARITHMETIC = ("float_add", "float_mul", "float_div", "float_minmax", "float_call", "integer", "compare", "select", "cast")
 _LOOPS = ("parallel", "vectorized", "unrolled", "serial", "thread")
 
 _STORE_FEATURES = (
-    "executions [log2 1]", *(f"{kind} [log2 operations]" for kind in _ARITHMETIC),
-    *(f"{kind} iterations [log2 1]" for kind in _LOOPS), "loops [1]", "guards [1]",
-    "innermost extent [log2 1]", "innermost vectorized [flag]", "vector utilisation [share]", "unrolled body [log2 operations]",
-    "parallel balance [share]", "operations per vector lane and thread [log2 1]",
-    "bytes beyond L1 [log2 B]", "bytes beyond L2 [log2 B]", "working set of the body [log2 B]", "registers of the body [log2 1]",
-    "operations per byte beyond L1 [log2 1/B]", "operations per byte beyond L2 [log2 1/B]",
+    "executions [log2 1]",
+    *(f"{kind} [log2 operations]" for kind in _ARITHMETIC),
+    *(f"{kind} iterations [log2 1]" for kind in _LOOPS),
+    "loops [1]",
+    "guards [1]",
+    "innermost extent [log2 1]",
+    "innermost vectorized [flag]",
+    "vector utilisation [share]",
+    "unrolled body [log2 operations]",
+    "parallel balance [share]",
+    "operations per vector lane and thread [log2 1]",
+    "bytes beyond L1 [log2 B]",
+    "bytes beyond L2 [log2 B]",
+    "working set of the body [log2 B]",
+    "registers of the body [log2 1]",
+    "operations per byte beyond L1 [log2 1/B]",
+    "operations per byte beyond L2 [log2 1/B]",
     *(f"intensity at depth {point} of {_CURVE} [log2 1/B]" for point in range(_CURVE)),
-    *(f"buffer {number}: {what}" for number in range(_BUFFERS) for what in (
-        "accessed [log2 B]", "footprint [log2 B]", "lines [log2 1]", "innermost stride [log2 B]", "vector stride [log2 B]",
-        "reuse [log2 1]", "reuse distance [log2 1]", "reuse distance [log2 B]", "written [flag]", "local [flag]")),
+    *(
+        f"buffer {number}: {what}"
+        for number in range(_BUFFERS)
+        for what in (
+            "accessed [log2 B]",
+            "footprint [log2 B]",
+            "lines [log2 1]",
+            "innermost stride [log2 B]",
+            "vector stride [log2 B]",
+            "reuse [log2 1]",
+            "reuse distance [log2 1]",
+            "reuse distance [log2 B]",
+            "written [flag]",
+            "local [flag]",
+        )
+    ),
 )
-_NEST_FEATURES = ("stores [1]", "operations [log2 1]", "executions of all stores [log2 1]", "bytes beyond L1 [log2 B]", "bytes beyond L2 [log2 B]",
-                  "share of operations vectorized [share]", "share of operations parallel [share]", "allocations [1]",
-                  "allocated local [log2 B]", "allocated elsewhere [log2 B]", "largest allocation [log2 B]", "parallel regions [log2 1]")
+_NEST_FEATURES = (
+    "stores [1]",
+    "operations [log2 1]",
+    "executions of all stores [log2 1]",
+    "bytes beyond L1 [log2 B]",
+    "bytes beyond L2 [log2 B]",
+    "share of operations vectorized [share]",
+    "share of operations parallel [share]",
+    "allocations [1]",
+    "allocated local [log2 B]",
+    "allocated elsewhere [log2 B]",
+    "largest allocation [log2 B]",
+    "parallel regions [log2 1]",
+)
 
 # Names, with units, of the numbers that `nest_features` gives, in order.
-FEATURE_NAMES: tuple[str, ...] = (
-    *_NEST_FEATURES, *(f"store {number}: {name}" for number in range(_STORES) for name in _STORE_FEATURES))
+FEATURE_NAMES: tuple[str, ...] = (*_NEST_FEATURES, *(f"store {number}: {name}" for number in range(_STORES) for name in _STORE_FEATURES))
 
 
 def extract(schedule: Any, tensors: Sequence[Tensor], target: Target) -> list[float]:
@@ -66,11 +100,17 @@ def nest_features(func: Func, target: Target) -> list[float]:
     local = [size for scope, size in reader.allocations if scope == "local"]
     elsewhere = [size for scope, size in reader.allocations if scope != "local"]
     values = [
-        float(len(stores)), _log(operations), _log(sum(store.executions for store in stores)),
-        _log(sum(store.beyond_l1 for store in stores)), _log(sum(store.beyond_l2 for store in stores)),
+        float(len(stores)),
+        _log(operations),
+        _log(sum(store.executions for store in stores)),
+        _log(sum(store.beyond_l1 for store in stores)),
+        _log(sum(store.beyond_l2 for store in stores)),
         sum(store.operations for store in stores if store.vectorized) / operations,
         sum(store.operations for store in stores if store.parallel) / operations,
-        float(len(reader.allocations)), _log(sum(local)), _log(sum(elsewhere)), _log(max([*local, *elsewhere], default=0.0)),
+        float(len(reader.allocations)),
+        _log(sum(local)),
+        _log(sum(elsewhere)),
+        _log(max([*local, *elsewhere], default=0.0)),
         _log(reader.parallel_regions),
     ]
     for store in stores[:_STORES]:
@@ -97,7 +137,7 @@ class _Loop:
 class _Access:
     buffer: Buffer
     written: bool
-    strides: list[dict[Var, float]]          # for each dimension: loop variable -> elements
+    strides: list[dict[Var, float]]  # for each dimension: loop variable -> elements
 
 
 @dataclass
@@ -238,7 +278,7 @@ def _describe(site: _Site, target: Target) -> _Described:
     operations = each * executions
     accesses = _merged(site.accesses)
     sets = [_footprints(access, loops) for access in accesses]
-    working = [sum(size[depth] for size in sets) for depth in range(len(loops) + 1)]       # bytes touched inside depth loops
+    working = [sum(size[depth] for size in sets) for depth in range(len(loops) + 1)]  # bytes touched inside depth loops
     beyond_l1 = _traffic(sets, working, loops, 0.75 * target.l1_bytes)
     beyond_l2 = _traffic(sets, working, loops, 0.75 * target.l2_bytes)
     lanes = float(target.lanes(max((access.buffer.dtype.bytes for access in accesses), default=4)))
@@ -247,13 +287,23 @@ def _describe(site: _Site, target: Target) -> _Described:
     balance = by_kind["parallel"] / (math.ceil(by_kind["parallel"] / target.threads) * target.threads) if by_kind["parallel"] > 1 else 1 / target.threads
     body = _body_depth(loops)
     values = [
-        _log(executions), *(_log(site.arithmetic[kind] * executions) for kind in _ARITHMETIC), *(math.log2(by_kind[kind]) for kind in _LOOPS),
-        float(len(loops)), float(site.guards),
-        math.log2(loops[-1].extent) if loops else 0.0, float(bool(loops) and loops[-1].kind == "vectorized"),
-        vector / (math.ceil(vector / lanes) * lanes), _log(each * by_kind["unrolled"] * vector),
-        balance, _log(operations / max(1.0, min(vector, lanes)) / max(1.0, threads)),
-        _log(beyond_l1), _log(beyond_l2), _log(working[body]), _log(working[body] / target.vector_bytes),
-        _log(operations / max(1.0, beyond_l1)), _log(operations / max(1.0, beyond_l2)),
+        _log(executions),
+        *(_log(site.arithmetic[kind] * executions) for kind in _ARITHMETIC),
+        *(math.log2(by_kind[kind]) for kind in _LOOPS),
+        float(len(loops)),
+        float(site.guards),
+        math.log2(loops[-1].extent) if loops else 0.0,
+        float(bool(loops) and loops[-1].kind == "vectorized"),
+        vector / (math.ceil(vector / lanes) * lanes),
+        _log(each * by_kind["unrolled"] * vector),
+        balance,
+        _log(operations / max(1.0, min(vector, lanes)) / max(1.0, threads)),
+        _log(beyond_l1),
+        _log(beyond_l2),
+        _log(working[body]),
+        _log(working[body] / target.vector_bytes),
+        _log(operations / max(1.0, beyond_l1)),
+        _log(operations / max(1.0, beyond_l2)),
         *_intensity_curve(each, working, loops),
     ]
     order = sorted(range(len(accesses)), key=lambda index: (-sets[index][0], not accesses[index].written))
@@ -342,8 +392,18 @@ def _access_values(access: _Access, sizes: list[float], working: list[float], lo
         inside *= loops[depth].extent
     run = element if not loops or innermost == 0 else min(innermost, _LINE_BYTES)
     lines = sizes[0] / element * run / _LINE_BYTES
-    return [_log(executions * element), _log(sizes[0]), _log(lines), _log(innermost), _log(vector), _log(reuse), _log(distance),
-            _log(distance_bytes), float(access.written), float(access.buffer.scope == "local")]
+    return [
+        _log(executions * element),
+        _log(sizes[0]),
+        _log(lines),
+        _log(innermost),
+        _log(vector),
+        _log(reuse),
+        _log(distance),
+        _log(distance_bytes),
+        float(access.written),
+        float(access.buffer.scope == "local"),
+    ]
 
 
 def _dense_strides(buffer: Buffer) -> list[float]:
@@ -352,4 +412,4 @@ def _dense_strides(buffer: Buffer) -> list[float]:
     strides = [1.0]
     for extent in buffer.shape[:0:-1]:
         strides.append(strides[-1] * _number(extent))
-    return strides[::-1][:len(buffer.shape)]
+    return strides[::-1][: len(buffer.shape)]

@@ -46,8 +46,9 @@ def find_best(task: Task, log: str | os.PathLike[str] | None = None) -> tuple[Tr
                     found.append((-_likeness(target, task.target), trial.seconds or 0.0, trial, path, target))
     if not found:
         where = ", ".join(str(path) for path in paths) or "no log: there is none yet"
-        raise LogError(f"no tuned schedule of {task} for target {task.target.kind} in {where}; to tune it: "
-                       f"{task.command('tune', None if log is None else str(log))}")
+        raise LogError(
+            f"no tuned schedule of {task} for target {task.target.kind} in {where}; to tune it: {task.command('tune', None if log is None else str(log))}"
+        )
     best = min(found, key=lambda item: item[:2])
     other = None if best[4] == json.loads(task.target.to_json()) else _text(best[4])
     return best[2], best[3], other
@@ -74,7 +75,7 @@ def _likeness(found: dict[str, Any], wanted: Target) -> float:
 def _text(target: dict[str, Any]) -> str:
     try:
         return str(Target.from_json(json.dumps(target)))
-    except Exception:                                   # from a log: only a remark depends on it
+    except Exception:  # from a log: only a remark depends on it
         return "unknown"
 
 

@@ -26,10 +26,9 @@ from typing import Any
 
 from ..tir import config
 
-START_TIMEOUT_S = 60.0           # a child imports NumPy and this package first; a loaded machine takes its time
-_PR_SET_PDEATHSIG = 1            # linux/prctl.h
-_BOOT = ("import importlib, json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-         "importlib.import_module(sys.argv[2]).main(int(sys.argv[3]))")
+START_TIMEOUT_S = 60.0  # a child imports NumPy and this package first; a loaded machine takes its time
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_BOOT = "import importlib, json, sys; sys.path[:] = json.loads(sys.argv[1]); importlib.import_module(sys.argv[2]).main(int(sys.argv[3]))"
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class Worker:
         self._module = module
         self._init = init
         self._process: subprocess.Popen[bytes] | None = None
-        self._errors = tempfile.TemporaryFile("ab+")        # noqa: SIM115 - lives as long as the worker
+        self._errors = tempfile.TemporaryFile("ab+")  # noqa: SIM115 - lives as long as the worker
         self._pending = b""
         self._ready = False
         self._stage = ""
@@ -73,9 +72,14 @@ class Worker:
         path = [os.path.abspath(entry) for entry in sys.path]
         self._process = subprocess.Popen(
             [sys.executable, "-c", _BOOT, json.dumps(path), self._module, str(os.getpid())],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, bufsize=0, start_new_session=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            bufsize=0,
+            start_new_session=True,
             # A search lowers thousands of programs: checks and dumps between passes are for people who look at one.
-            env=config.process_environment(**{config.VERIFY.name: "0", config.DUMP.name: ""}))
+            env=config.process_environment(**{config.VERIFY.name: "0", config.DUMP.name: ""}),
+        )
         self._pending, self._ready = b"", False
         self._send(self._init)
 
@@ -91,7 +95,7 @@ class Worker:
 
     def _send(self, message: dict[str, Any]) -> None:
         assert self._process is not None and self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):           # it died: the reader finds out
+        with contextlib.suppress(BrokenPipeError):  # it died: the reader finds out
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
 
     def hear(self) -> Reply | None:
@@ -184,8 +188,7 @@ class WorkerPool:
         for worker in self._workers:
             worker.close()
 
-    def map(self, requests: Sequence[dict[str, Any]], timeout_s: float,
-            on_reply: Callable[[int, Reply], None] | None = None) -> list[Reply]:
+    def map(self, requests: Sequence[dict[str, Any]], timeout_s: float, on_reply: Callable[[int, Reply], None] | None = None) -> list[Reply]:
         """The replies, in the order of the requests. `on_reply(number, reply)` is called as they come in."""
         replies: dict[int, Reply] = {}
         waiting = list(range(len(requests)))[::-1]
@@ -210,7 +213,7 @@ class WorkerPool:
                             if on_reply is not None:
                                 on_reply(number, reply)
             finally:
-                for worker in busy:                      # an interrupted call leaves no half answers behind
+                for worker in busy:  # an interrupted call leaves no half answers behind
                     worker.kill()
         return [replies[number] for number in range(len(requests))]
 
@@ -226,6 +229,7 @@ def serve(parent: int, start: Callable[[dict[str, Any], Callable[[str], None]], 
     faulthandler.enable()
     with contextlib.suppress(ImportError):
         import resource  # not on every system
+
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # Whatever the work prints must not mix with the replies.
     replies = os.fdopen(os.dup(1), "wb", buffering=0)
@@ -239,6 +243,7 @@ def serve(parent: int, start: Callable[[dict[str, Any], Callable[[str], None]], 
 
         def answer(request: dict[str, Any]) -> dict[str, Any]:
             raise reason
+
         _send(replies, {"ready": True})
     for line in lines:
         try:
@@ -251,15 +256,15 @@ def serve(parent: int, start: Callable[[dict[str, Any], Callable[[str], None]], 
 
 def _send(pipe: Any, message: dict[str, Any]) -> None:
     data = json.dumps(message).encode() + b"\n"
-    while data:                                          # a raw pipe may take a part only
-        data = data[pipe.write(data):]
+    while data:  # a raw pipe may take a part only
+        data = data[pipe.write(data) :]
 
 
 def _die_with(parent: int) -> None:
     """Ends this process when the parent does, even if a compiled kernel never returns."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:                       # it died before the call
+        if os.getppid() != parent:  # it died before the call
             os._exit(1)
         return
 

@@ -96,8 +96,11 @@ class Live(Lines):
         rich_progress = optional_import("rich.progress", "the progress display", "tune")
         console = optional_import("rich.console", "the progress display", "tune").Console(stderr=True)
         self._bar = rich_progress.Progress(
-            rich_progress.TextColumn("{task.fields[name]}", markup=False), rich_progress.BarColumn(bar_width=24),
-            rich_progress.TextColumn("{task.fields[status]}", markup=False), console=console)
+            rich_progress.TextColumn("{task.fields[name]}", markup=False),
+            rich_progress.BarColumn(bar_width=24),
+            rich_progress.TextColumn("{task.fields[status]}", markup=False),
+            console=console,
+        )
         self._row: Any = None
         self._last: tuple[str, float | None] = ("", None)
 

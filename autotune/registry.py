@@ -20,7 +20,7 @@ from typing import Any
 
 from ..tir.errors import ArgumentError
 
-_SOURCE_MODULE = "tilewright_template"      # the module that a template's source text becomes in a worker
+_SOURCE_MODULE = "tilewright_template"  # the module that a template's source text becomes in a worker
 _LITERALS = (bool, int, float, str, bytes, type(None))
 
 
@@ -45,11 +45,11 @@ TEMPLATES: dict[str, Template] = {}
 def template(name: str, reference: Callable[..., Any] | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Registers a function as the template of that name, for `Task(name, sizes)`; a later one of the same name replaces it.
 
-        @autotune.template("my_matmul")
-        def my_matmul(cfg, M, N, K):
-            ...
-            cfg.define_split("tile_i", i, num_outputs=3)
-            return s, [A, B, C]
+    @autotune.template("my_matmul")
+    def my_matmul(cfg, M, N, K):
+        ...
+        cfg.define_split("tile_i", i, num_outputs=3)
+        return s, [A, B, C]
     """
     if not isinstance(name, str) or not name:
         raise ArgumentError('a template needs a name: @autotune.template("my_matmul")')
@@ -129,8 +129,9 @@ class _SourceWriter:
         try:
             text = textwrap.dedent(inspect.getsource(function))
         except (OSError, TypeError) as error:
-            raise ArgumentError(f"the source text of '{name}', which template '{self._template}' needs, cannot be found; "
-                                "put the template in a module that can be imported") from error
+            raise ArgumentError(
+                f"the source text of '{name}', which template '{self._template}' needs, cannot be found; put the template in a module that can be imported"
+            ) from error
         tree = ast.parse(text)
         definition = tree.body[0]
         if isinstance(definition, ast.FunctionDef | ast.ClassDef):
@@ -158,8 +159,10 @@ class _SourceWriter:
             self._written.add(name)
             self.lines.append(f"{name} = {value!r}")
         else:
-            raise ArgumentError(f"template '{self._template}' uses '{name}', a {type(value).__name__} of the running program, which cannot be "
-                                "sent to a worker process; make it inside the template, or put the template in a module of its own")
+            raise ArgumentError(
+                f"template '{self._template}' uses '{name}', a {type(value).__name__} of the running program, which cannot be "
+                "sent to a worker process; make it inside the template, or put the template in a module of its own"
+            )
 
 
 def _importable(value: Any) -> tuple[str, str] | None:
@@ -196,7 +199,7 @@ def check_arguments(name: str, parameters: Sequence[inspect.Parameter], args: Se
     unknown = [key for key in options if key not in optional and key not in positional]
     if unknown:
         raise ArgumentError(f"unknown option '{unknown[0]}': {expected}")
-    given = set(positional[:len(args)])
+    given = set(positional[: len(args)])
     twice = [key for key in options if key in given]
     if twice:
         raise ArgumentError(f"'{twice[0]}' is given twice: {expected}")

@@ -17,7 +17,7 @@ from .process import Answer, serve
 from .verify import Array, Check
 
 REPEATS = 5
-WIDE_SPREAD = 0.15               # of the repeats, relative to their median: then as many more are taken
+WIDE_SPREAD = 0.15  # of the repeats, relative to their median: then as many more are taken
 
 
 def main(parent: int) -> None:
@@ -41,7 +41,7 @@ def start(init: dict[str, Any], mark: Callable[[str], None]) -> Answer:
         if wrong is None:
             mark("measure")
             repeats = time_call(module, arguments, request["min_repeat_ms"], request["give_up_s"])
-            mark("verify")                              # once more: a race shows only now and then
+            mark("verify")  # once more: a race shows only now and then
             wrong = check.mismatch(arguments)
         module.close()
         return {"status": "wrong_result", "error": wrong} if wrong is not None else {"status": "ok", "repeats": repeats}
@@ -82,7 +82,7 @@ def time_call(module: Module, arguments: list[Array], min_repeat_ms: float, give
 def _changed_inputs(check: Check, inputs: list[Array]) -> str | None:
     now = [array for array, output in zip(check.arrays, check.is_output, strict=True) if not output]
     for number, (before, after) in enumerate(zip(inputs, now, strict=True)):
-        if not np.array_equal(before, after):            # inputs hold no NaN
+        if not np.array_equal(before, after):  # inputs hold no NaN
             after[...] = before
             return f"input {number} was written to"
     return None

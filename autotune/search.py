@@ -22,7 +22,7 @@ Scorer = Callable[[Sequence[Decisions]], list[float | None]]
 # What was measured: decisions and speed (higher is faster), None for a candidate that failed.
 Measured = Sequence[tuple[Decisions, float | None]]
 
-_ENUMERATE_UP_TO = 512           # a space with no more candidates left than this is ranked whole
+_ENUMERATE_UP_TO = 512  # a space with no more candidates left than this is ranked whole
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class EvolutionarySearch:
             fresh = {decisions_key(decisions): decisions for decisions in people}
             new = [decisions for key, decisions in fresh.items() if key not in scores and key not in seen]
             scores.update(_known(new, scorer))
-            parents = [decisions for decisions, _ in sorted(scores.values(), key=lambda pair: -pair[1])[:self.population // 4]] + elite
+            parents = [decisions for decisions, _ in sorted(scores.values(), key=lambda pair: -pair[1])[: self.population // 4]] + elite
             if generation + 1 == self.generations or not parents:
                 break
             # Rank-proportional choice: the chance of a parent falls linearly with its rank.
@@ -138,8 +138,9 @@ class EvolutionarySearch:
 def _known(candidates: Sequence[Decisions], scorer: Scorer) -> dict[str, tuple[Decisions, float]]:
     """Those candidates that have a score."""
     scores = scorer(candidates) if candidates else []
-    return {decisions_key(decisions): (decisions, score)
-            for decisions, score in zip(candidates, scores, strict=True) if score is not None and math.isfinite(score)}
+    return {
+        decisions_key(decisions): (decisions, score) for decisions, score in zip(candidates, scores, strict=True) if score is not None and math.isfinite(score)
+    }
 
 
 def _best_and_different(scores: dict[str, tuple[Decisions, float]], count: int) -> list[tuple[Decisions, float]]:

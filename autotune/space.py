@@ -19,7 +19,7 @@ from typing import Any
 from ..tir.errors import ArgumentError, ScheduleError
 from .record import Decisions
 
-_MAX_CANDIDATES = 200_000        # of one knob, and of the knobs that one constraint ties together
+_MAX_CANDIDATES = 200_000  # of one knob, and of the knobs that one constraint ties together
 _MAX_SAMPLING_TRIES = 1_000
 
 
@@ -35,8 +35,7 @@ class Knob:
         if not self.candidates:
             raise ArgumentError(f"knob '{self.name}' has no candidates left; widen its policy, max_factor or filter")
         if len(self.candidates) > _MAX_CANDIDATES:
-            raise ArgumentError(f"knob '{self.name}' has {len(self.candidates)} candidates, more than {_MAX_CANDIDATES}; "
-                                "give a max_factor or a filter")
+            raise ArgumentError(f"knob '{self.name}' has {len(self.candidates)} candidates, more than {_MAX_CANDIDATES}; give a max_factor or a filter")
         if self.default not in self.candidates:
             raise ArgumentError(f"the default {self.default!r} of knob '{self.name}' is none of its {len(self.candidates)} candidates")
 
@@ -206,8 +205,9 @@ class Space:
 
     def contains(self, decisions: Decisions) -> bool:
         """Whether these are exactly the knobs of the space, each with one of its candidates, and the constraints hold."""
-        return (decisions.keys() == self.knobs.keys()
-                and all(decisions[name] in knob.candidates for name, knob in self.knobs.items()) and self.accepts(decisions))
+        return (
+            decisions.keys() == self.knobs.keys() and all(decisions[name] in knob.candidates for name, knob in self.knobs.items()) and self.accepts(decisions)
+        )
 
     def _holds(self, constraint: Constraint, decisions: Decisions) -> bool:
         return bool(constraint.accepts(*(self.knobs[name].value(decisions[name]).val for name in constraint.names)))
@@ -241,8 +241,7 @@ class Space:
         for group in groups:
             size = math.prod(len(self.knobs[name].candidates) for name in group)
             if len(group) > 1 and size > _MAX_CANDIDATES * 10:
-                raise ArgumentError(f"constraints tie {len(group)} knobs with {size} combinations together, too many to count: "
-                                    f"{', '.join(group)}")
+                raise ArgumentError(f"constraints tie {len(group)} knobs with {size} combinations together, too many to count: {', '.join(group)}")
         return groups
 
     def sample(self, rng: random.Random) -> Decisions:
@@ -283,7 +282,7 @@ class Config:
         self.target = target
         self.space = Space()
         self.decisions: Decisions = {}
-        self._given = json.loads(json.dumps(decisions or {}))      # tuples as lists, as they come back from a log
+        self._given = json.loads(json.dumps(decisions or {}))  # tuples as lists, as they come back from a log
 
     def __getitem__(self, name: str) -> Any:
         if name not in self.space.knobs:
@@ -310,9 +309,18 @@ class Config:
         assert isinstance(choice, Choice)
         return choice
 
-    def define_split(self, name: str, axis: Any, num_outputs: int = 2, *, policy: str = "factors", max_factor: int | None = None,
-                     candidates: Sequence[Sequence[int]] | None = None, filter: Callable[[SplitChoice], bool] | None = None,
-                     default: Sequence[int] | None = None) -> SplitChoice:
+    def define_split(
+        self,
+        name: str,
+        axis: Any,
+        num_outputs: int = 2,
+        *,
+        policy: str = "factors",
+        max_factor: int | None = None,
+        candidates: Sequence[Sequence[int]] | None = None,
+        filter: Callable[[SplitChoice], bool] | None = None,
+        default: Sequence[int] | None = None,
+    ) -> SplitChoice:
         """How an axis is split into `num_outputs` parts: axis -> outermost .. innermost.
 
         axis          an iteration variable with a constant extent, or the extent itself
@@ -333,8 +341,7 @@ class Config:
                 raise ArgumentError(f"candidate {wrong[0]} of split '{name}': {num_outputs - 1} inner factors of at least 1 are needed")
         else:
             factors = [list(found) for found in _inner_factors(extent, num_outputs - 1, policy, name)]
-        kept = [found for found in factors
-                if (max_factor is None or found[-1] <= max_factor) and (filter is None or filter(SplitChoice(extent, tuple(found))))]
+        kept = [found for found in factors if (max_factor is None or found[-1] <= max_factor) and (filter is None or filter(SplitChoice(extent, tuple(found))))]
         wanted = list(default) if default is not None else (kept[0] if kept else [])
         if kept and wanted not in kept:
             raise ArgumentError(f"the default {wanted} of split '{name}' is none of its {len(kept)} candidates")
@@ -342,8 +349,9 @@ class Config:
         assert isinstance(choice, SplitChoice)
         return choice
 
-    def define_reorder(self, name: str, axes: Sequence[Any], *, candidates: Sequence[Sequence[int]] | None = None,
-                       filter: Callable[[tuple[int, ...]], bool] | None = None) -> ReorderChoice:
+    def define_reorder(
+        self, name: str, axes: Sequence[Any], *, candidates: Sequence[Sequence[int]] | None = None, filter: Callable[[tuple[int, ...]], bool] | None = None
+    ) -> ReorderChoice:
         """An order of the axes: all permutations of their positions, or the given ones; the first is the default."""
         orders = candidates if candidates is not None else list(itertools.permutations(range(len(axes))))
         wrong = [order for order in orders if sorted(order) != list(range(len(axes)))]
@@ -354,8 +362,9 @@ class Config:
         assert isinstance(choice, ReorderChoice)
         return choice
 
-    def define_annotate(self, name: str, axes: Sequence[Any], words: Sequence[str] = ("none", "unroll"),
-                        filter: Callable[[tuple[str, ...]], bool] | None = None) -> AnnotateChoice:
+    def define_annotate(
+        self, name: str, axes: Sequence[Any], words: Sequence[str] = ("none", "unroll"), filter: Callable[[tuple[str, ...]], bool] | None = None
+    ) -> AnnotateChoice:
         """A word (none, unroll, vectorize, parallel) for each axis; the first word for all is the default unless the filter refuses it."""
         unknown = [word for word in words if word not in ANNOTATIONS]
         if unknown:
@@ -406,7 +415,7 @@ def _inner_factors(extent: int, parts: int, policy: str, name: str) -> Iterator[
     if policy in ("factors", "verbose"):
         found.update(_factorisations(extent, parts))
     if policy in ("power2", "verbose"):
-        room = (extent - 1).bit_length()             # the product may round the extent up to a power of two
+        room = (extent - 1).bit_length()  # the product may round the extent up to a power of two
         found.update(powers for powers in itertools.product(*[[2**e for e in range(room + 1)]] * parts) if math.prod(powers) <= 2**room)
     yield from sorted(found)
 

@@ -82,8 +82,9 @@ class Task:
         task.target = Target.parse(target)
         outputs = [tensor for tensor in tensors if not isinstance(tensor.op, PlaceholderOp)]
         if not outputs:
-            raise ArgumentError("from_compute needs the arguments of the kernel, and none of these is computed: "
-                                f"{', '.join(tensor.name for tensor in tensors) or 'no tensors'}")
+            raise ArgumentError(
+                f"from_compute needs the arguments of the kernel, and none of these is computed: {', '.join(tensor.name for tensor in tensors) or 'no tensors'}"
+            )
         task.name, task.args, task.options = name or outputs[-1].op.name, (), {}
         task._operator = task._template = None
         task._data = to_data(tensors)
@@ -111,8 +112,9 @@ class Task:
             return cls.from_compute(from_data(spec["data"]), target=target, name=spec["name"])
         if "template" in spec:
             load(spec["template"])
-        return cls(spec["name"], [_as_tuple(value) for value in spec["args"]], target=target,
-                   **{key: _as_tuple(value) for key, value in spec["options"].items()})
+        return cls(
+            spec["name"], [_as_tuple(value) for value in spec["args"]], target=target, **{key: _as_tuple(value) for key, value in spec["options"].items()}
+        )
 
     @cached_property
     def data(self) -> dict[str, Any]:
@@ -127,8 +129,9 @@ class Task:
     @cached_property
     def key(self) -> str:
         """What the task is, as readable JSON: name, sizes, options, and the arguments' dtypes and shapes."""
-        arguments = [f"{'out ' if not isinstance(tensor.op, PlaceholderOp) else ''}{tensor.name}: {tensor.dtype}{list(tensor.shape)}"
-                     for tensor in self.tensors]
+        arguments = [
+            f"{'out ' if not isinstance(tensor.op, PlaceholderOp) else ''}{tensor.name}: {tensor.dtype}{list(tensor.shape)}" for tensor in self.tensors
+        ]
         return json.dumps({"name": self.name, "args": list(self.args), "options": self.options, "arguments": arguments})
 
     def command(self, verb: str, log: str | None = None) -> str:
@@ -188,8 +191,10 @@ class Task:
         target = Target("c", threads=1, march=self.target.march)
         module = build(create_schedule(output_operations(self.tensors)), self.tensors, target=target)
         values = iter(inputs)
-        arrays = [np.asarray(next(values), order="C") if isinstance(tensor.op, PlaceholderOp)
-                  else np.empty(constant_shape(tensor), numpy_dtype(tensor.dtype)) for tensor in self.tensors]
+        arrays = [
+            np.asarray(next(values), order="C") if isinstance(tensor.op, PlaceholderOp) else np.empty(constant_shape(tensor), numpy_dtype(tensor.dtype))
+            for tensor in self.tensors
+        ]
         module(*arrays)
         outputs = [array for array, tensor in zip(arrays, self.tensors, strict=True) if not isinstance(tensor.op, PlaceholderOp)]
         return outputs[0] if len(outputs) == 1 else tuple(outputs)

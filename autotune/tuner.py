@@ -24,9 +24,9 @@ from .record import Trial, diagnosis, fastest, speed_text, status_counts
 from .search import EvolutionarySearch, GridSearch, Proposal, RandomSearch, Scorer, Searcher
 from .task import Task
 
-ROUND_TRIALS = 8                 # measured before the model is fitted again
-NONE_VALID_LIMIT = 24            # trials without a valid one after which a search stops with the diagnosis
-FINALISTS = 3                    # candidates measured once more against the default
+ROUND_TRIALS = 8  # measured before the model is fitted again
+NONE_VALID_LIMIT = 24  # trials without a valid one after which a search stops with the diagnosis
+FINALISTS = 3  # candidates measured once more against the default
 SEARCHES = ("evolutionary", "random", "grid")
 
 Measure = Callable[[Sequence[Trial]], Sequence[float | None]]
@@ -51,14 +51,14 @@ class TuningRun:
 
     def __str__(self) -> str:
         stats, best, baseline = self.stats, self.best, self.baseline
-        lines = [f"{self.task}: {speed_text(best.seconds, best.gflops)} after {stats['trials']} trials "
-                 f"({stats['valid_fraction']:.0%} valid, stopped: {stats['stopped']})"]
+        lines = [
+            f"{self.task}: {speed_text(best.seconds, best.gflops)} after {stats['trials']} trials "
+            f"({stats['valid_fraction']:.0%} valid, stopped: {stats['stopped']})"
+        ]
         if baseline is not None and baseline.seconds is not None and best.seconds is not None:
-            lines.append(f"the default schedule: {speed_text(baseline.seconds, baseline.gflops)}; "
-                         f"the best is {baseline.seconds / best.seconds:.2f} x as fast")
+            lines.append(f"the default schedule: {speed_text(baseline.seconds, baseline.gflops)}; the best is {baseline.seconds / best.seconds:.2f} x as fast")
         if stats["rank_correlation"] is not None:
-            lines.append(f"model {stats['model']}: rank correlation {stats['rank_correlation']:.2f}, "
-                         f"{stats['scored_per_s']:.0f} candidates scored a second")
+            lines.append(f"model {stats['model']}: rank correlation {stats['rank_correlation']:.2f}, {stats['scored_per_s']:.0f} candidates scored a second")
         if stats["valid_fraction"] < 1:
             lines.append(f"failures: {diagnosis(self.trials)}")
         lines.append(f"best decisions: {json.dumps(best.decisions)}")
@@ -70,8 +70,17 @@ class TuningRun:
         return f"<pre>{html.escape(str(self))}</pre>"
 
 
-def tune(task: Task, trials: int = 64, log: str | os.PathLike[str] | None = None, *, seed: int = 0, timeout_s: float = 10.0,
-         measure: Measure | None = None, search: str = "evolutionary", progress: bool | Progress | None = None) -> TuningRun:
+def tune(
+    task: Task,
+    trials: int = 64,
+    log: str | os.PathLike[str] | None = None,
+    *,
+    seed: int = 0,
+    timeout_s: float = 10.0,
+    measure: Measure | None = None,
+    search: str = "evolutionary",
+    progress: bool | Progress | None = None,
+) -> TuningRun:
     """Searches for the fastest schedule of a task and logs every trial.
 
     trials      how many the log shall hold for this task and target: a search goes on where an earlier one ended
@@ -96,17 +105,20 @@ def tune(task: Task, trials: int = 64, log: str | os.PathLike[str] | None = None
 class _Session:
     """One call of tune()."""
 
-    def __init__(self, task: Task, database: Database, total: int, seed: int, timeout_s: float, measure: Measure | None, search: str,
-                 progress: Progress):
+    def __init__(self, task: Task, database: Database, total: int, seed: int, timeout_s: float, measure: Measure | None, search: str, progress: Progress):
         self.task, self.database, self.total, self.seed, self.progress = task, database, total, seed, progress
         self.space = task.space
         self.size = len(self.space)
-        self.searcher: Searcher = (EvolutionarySearch(self.space, seed) if search == "evolutionary" else
-                                   RandomSearch(self.space, seed) if search == "random" else GridSearch(self.space))
+        self.searcher: Searcher = (
+            EvolutionarySearch(self.space, seed)
+            if search == "evolutionary"
+            else RandomSearch(self.space, seed)
+            if search == "random"
+            else GridSearch(self.space)
+        )
         self.uses_model = search == "evolutionary"
         self.measure, self.timeout_s = measure, timeout_s
-        self.workload_id = database.add_workload(task.key, task.dag_hash, name=task.name, args=_arguments_text(task), flops=task.flops,
-                                                 bytes_moved=task.bytes)
+        self.workload_id = database.add_workload(task.key, task.dag_hash, name=task.name, args=_arguments_text(task), flops=task.flops, bytes_moved=task.bytes)
         self.target_id = database.add_target(str(task.target), task.target.to_json())
         self.trials = database.trials(self.workload_id, self.target_id)
         self.session_id = 0
@@ -156,8 +168,10 @@ class _Session:
     def _propose(self, count: int, scorer: Scorer | None) -> list[Proposal]:
         """The default first, then what the template suggests, then what the search says."""
         seen = {trial.key for trial in self.trials}
-        first = [Proposal(decisions, "default" if number == 0 else "suggested")
-                 for number, decisions in enumerate([self.space.default(), *self.space.suggestions()[:ROUND_TRIALS - 2]])]
+        first = [
+            Proposal(decisions, "default" if number == 0 else "suggested")
+            for number, decisions in enumerate([self.space.default(), *self.space.suggestions()[: ROUND_TRIALS - 2]])
+        ]
         proposals = [proposal for proposal in first if proposal.key not in seen][:count]
         speeds = relative_speed([trial.seconds for trial in self.trials])
         measured = [(trial.decisions, float(speed) if trial.ok else None) for trial, speed in zip(self.trials, speeds, strict=True)]
@@ -192,8 +206,7 @@ class _Session:
         """
         compared: list[Trial] = []
         for _ in range(3):
-            ranked = sorted((trial for trial in self.trials if trial.ok and self.space.contains(trial.decisions)),
-                            key=lambda trial: trial.seconds or 0.0)
+            ranked = sorted((trial for trial in self.trials if trial.ok and self.space.contains(trial.decisions)), key=lambda trial: trial.seconds or 0.0)
             baseline = self._baseline()
             wanted = [*ranked[:FINALISTS], *([baseline] if baseline is not None and baseline not in ranked[:FINALISTS] else [])]
             if len(ranked) < 2 or ranked[0] in compared or not self.measurer.compare(wanted):
@@ -216,12 +229,22 @@ class _Session:
         if best is None:
             raise TuningError(f"not one of {len(self.trials)} candidates of {self.task} was valid: {diagnosis(self.trials) or 'none was measured'}")
         clock = self.measurer.clock if hasattr(self, "measurer") else None
-        stats = {"trials": len(self.trials), "valid_fraction": sum(trial.ok for trial in self.trials) / len(self.trials),
-                 "statuses": status_counts(self.trials), "rank_correlation": self.correlation, "space_size": self.size, "stopped": self.stopped,
-                 "model": self.model.name if self.model else None}
+        stats = {
+            "trials": len(self.trials),
+            "valid_fraction": sum(trial.ok for trial in self.trials) / len(self.trials),
+            "statuses": status_counts(self.trials),
+            "rank_correlation": self.correlation,
+            "space_size": self.size,
+            "stopped": self.stopped,
+            "model": self.model.name if self.model else None,
+        }
         if clock is not None:
-            stats |= {"scored_per_s": clock.scored / clock.score_s if clock.score_s else 0.0, "build_s": clock.build_s,
-                      "measure_s": clock.measure_s, "score_s": clock.score_s}
+            stats |= {
+                "scored_per_s": clock.scored / clock.score_s if clock.score_s else 0.0,
+                "build_s": clock.build_s,
+                "measure_s": clock.measure_s,
+                "score_s": clock.score_s,
+            }
         return TuningRun(self.task, best, self._baseline(), self.trials, stats)
 
 

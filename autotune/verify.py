@@ -42,15 +42,15 @@ class Check:
         """Writes the arrays for another process; returns what `load` takes, as JSON data."""
         for number, array in enumerate(self.arrays):
             np.save(folder / f"argument{number}.npy", array.view(np.uint8) if _is_extension(array.dtype) else array)
-        return {"folder": str(folder), "is_output": list(self.is_output), "exact": self.exact,
-                "dtypes": [array.dtype.name for array in self.arrays]}
+        return {"folder": str(folder), "is_output": list(self.is_output), "exact": self.exact, "dtypes": [array.dtype.name for array in self.arrays]}
 
     @staticmethod
     def load(saved: dict[str, Any]) -> Check:
         folder = Path(saved["folder"])
         arrays = [np.load(folder / f"argument{number}.npy") for number in range(len(saved["is_output"]))]
-        return Check(tuple(array.view(numpy_dtype(name)) for array, name in zip(arrays, saved["dtypes"], strict=True)),
-                     tuple(saved["is_output"]), saved["exact"])
+        return Check(
+            tuple(array.view(numpy_dtype(name)) for array, name in zip(arrays, saved["dtypes"], strict=True)), tuple(saved["is_output"]), saved["exact"]
+        )
 
     def arguments(self) -> list[Array]:
         """The arguments of a call: the inputs, and fresh outputs full of what no right result has."""
@@ -96,7 +96,7 @@ def describe_mismatch(found: Array, expected: Array, *, exact: bool) -> str | No
     if count == 0:
         return None
     at = tuple(int(index) for index in np.argwhere(wrong)[0]) if found.ndim else ()
-    return (f"{count} of {found.size} elements are wrong, the first at {list(at)}: {found[at]!s}, expected {expected[at]!s} {within}")
+    return f"{count} of {found.size} elements are wrong, the first at {list(at)}: {found[at]!s}, expected {expected[at]!s} {within}"
 
 
 def make_check(tensors: Sequence[Tensor], reference: Callable[..., Any], seed: int) -> Check:

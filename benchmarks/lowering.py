@@ -47,9 +47,7 @@ def measure(make: Callable[[], Any], rounds: int) -> tuple[dict[str, float], dic
 
 def print_row(label: str, milliseconds: float, count: dict[str, int]) -> None:
     """One line of a table."""
-    print(
-        f"  {label:12s} {milliseconds:7.2f} ms  {count['nodes_built']:6d} nodes built  {count['rules_tried']:6d} rules tried  {count['rules_hit']:5d} hit"
-    )
+    print(f"  {label:12s} {milliseconds:7.2f} ms  {count['nodes_built']:6d} nodes built  {count['rules_tried']:6d} rules tried  {count['rules_hit']:5d} hit")
 
 
 def main() -> None:

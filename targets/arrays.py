@@ -89,9 +89,7 @@ class ArgumentChecker:
         clash = _overlap(addresses, pairs)
         if clash is not None:
             output, other = clash
-            raise self._error(
-                output, f"the output overlaps argument {other + 1}, {signature[other].name!r}, in memory; an output needs memory of its own"
-            )
+            raise self._error(output, f"the output overlaps argument {other + 1}, {signature[other].name!r}, in memory; an output needs memory of its own")
         values = [sizes[name] for name in signature.sizes]
         if all(byte_counts):
             if len(self._known) >= _KNOWN_SHAPES_KEPT:

@@ -120,7 +120,7 @@ _KEYWORDS = frozenset(
         "sizeof static struct switch typedef union unsigned void volatile while asm typeof alignas alignof bool complex imaginary noreturn constexpr "
         "nullptr thread_local static_assert true false unix linux i386 main errno "
         "class template this new delete public private protected virtual operator namespace using try catch throw friend export explicit mutable typename "
-        "and or not xor bitand bitor compl and_eq or_eq not_eq xor_eq const_cast dynamic_cast static_cast reinterpret_cast typeid wchar_t requires concept"
+        "and or not xor bitand bitor compl and_eq or_eq not_eq xor_eq const_cast dynamic_cast static_cast reinterpret_cast typeid wchar_t requires concept",
     )
 )
 _RESERVED_FORMS = re.compile(

@@ -69,9 +69,7 @@ def signature_from_json(text: str, origin: str) -> tuple[Signature, Target]:
         data = json.loads(text)
         version = data.pop("abi")
         if version != ABI_VERSION:
-            raise TargetError(
-                f"{origin} was built by a Tilewright whose calls are of version {version}, ours are {ABI_VERSION}: build it again"
-            )
+            raise TargetError(f"{origin} was built by a Tilewright whose calls are of version {version}, ours are {ABI_VERSION}: build it again")
         target = Target.from_json(json.dumps(data.pop("target")))
         arguments = tuple(ArgumentSpec(**{**spec, "shape": tuple(spec["shape"])}) for spec in data["arguments"])
         return Signature(**{**data, "arguments": arguments, "sizes": tuple(data["sizes"])}), target

@@ -70,9 +70,7 @@ class Module:
             raise TargetError(f"{self.name} was loaded from {self.library_path}; a library does not carry its source")
         return self._source
 
-    def time_evaluator(
-        self, *, repeat: int = 5, number: int | None = None, min_repeat_ms: float = 50, flush_cache: bool = False
-    ) -> TimeEvaluator:
+    def time_evaluator(self, *, repeat: int = 5, number: int | None = None, min_repeat_ms: float = 50, flush_cache: bool = False) -> TimeEvaluator:
         """A function that takes the arguments of a call and times it: see `timer.measure` for what the options mean.
 
         The arguments are checked once, so that a call costs no more than the C call from Python (about half a microsecond).

@@ -30,8 +30,7 @@ class SizeBinder:
         self._signature = signature
         # None: all extents of the argument are numbers.
         self._extents = tuple(
-            None if all(isinstance(extent, int) for extent in spec.shape) else tuple(_parse(extent, signature) for extent in spec.shape)
-            for spec in signature
+            None if all(isinstance(extent, int) for extent in spec.shape) else tuple(_parse(extent, signature) for extent in spec.shape) for spec in signature
         )
         # (argument, dimension, size) wherever a size is a whole extent
         self._whole = [
@@ -70,9 +69,7 @@ class SizeBinder:
             other, dimension, _ = next(whole for whole in self._whole if whole[2] == name)
             known.append(f"{name} = {values[name]} from {self._signature[other].name}.shape[{dimension}]")
         reason = f" ({_shape_text(spec.shape)} with {', '.join(sorted(known))})" if known else ""
-        return ArgumentError(
-            f"argument {argument + 1} of {self._signature.name}, {spec.name!r}: expected shape {_shape_text(wanted)}{reason}, found {found}"
-        )
+        return ArgumentError(f"argument {argument + 1} of {self._signature.name}, {spec.name!r}: expected shape {_shape_text(wanted)}{reason}, found {found}")
 
 
 def _shape_text(shape: tuple[int | str, ...]) -> str:

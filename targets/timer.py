@@ -41,8 +41,7 @@ class TimeResult:
 
     def __repr__(self) -> str:
         return (
-            f"median {format_seconds(self.median)}, min {format_seconds(self.min)}, max {format_seconds(self.max)} "
-            f"({len(self.results)} x {self.number} calls)"
+            f"median {format_seconds(self.median)}, min {format_seconds(self.min)}, max {format_seconds(self.max)} ({len(self.results)} x {self.number} calls)"
         )
 
 
@@ -54,9 +53,7 @@ def format_seconds(seconds: float) -> str:
     return f"{seconds / 1e-9:.3g} ns"
 
 
-def measure(
-    call: Callable[[], object], *, repeat: int = 5, number: int | None = None, min_repeat_ms: float = 50, flush_cache: bool = False
-) -> TimeResult:
+def measure(call: Callable[[], object], *, repeat: int = 5, number: int | None = None, min_repeat_ms: float = 50, flush_cache: bool = False) -> TimeResult:
     """Time `call`: one warm-up, then `repeat` times the mean of `number` calls in a row.
 
     `number` None: as many as take at least `min_repeat_ms`. `flush_cache`: before each call, outside the time taken, memory twice the size

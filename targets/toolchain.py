@@ -147,11 +147,7 @@ def _key(source: str, command: tuple[str, ...], compiler: Compiler, target: Targ
 
 def _compile_error(command: tuple[str, ...], source_path: Path, stderr: str, returncode: int) -> CompileError:
     lines = [line for line in stderr.splitlines() if "error" in line] or stderr.splitlines() or ["(it said nothing)"]
-    message = (
-        f"{command[0]} ended with status {returncode}: {lines[0]}\n"
-        f"  source:  {source_path}\n"
-        f"  command: (cd {source_path.parent} && {' '.join(command)})"
-    )
+    message = f"{command[0]} ended with status {returncode}: {lines[0]}\n  source:  {source_path}\n  command: (cd {source_path.parent} && {' '.join(command)})"
     return CompileError(message, list(command), str(source_path), stderr)
 
 

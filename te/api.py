@@ -30,9 +30,7 @@ def placeholder(shape: Sequence[Any] | Any, dtype: str = "float32", name: str = 
     return PlaceholderOp(name, extents, _dtype(dtype)).output(0)
 
 
-def compute(
-    shape: Sequence[Any] | Any, fcompute: Callable[..., Any], name: str = "compute", tag: str = "", attrs: Mapping[str, Any] | None = None
-) -> Any:
+def compute(shape: Sequence[Any] | Any, fcompute: Callable[..., Any], name: str = "compute", tag: str = "", attrs: Mapping[str, Any] | None = None) -> Any:
     """A tensor of `shape` whose element at (i, j, ...) is `fcompute(i, j, ...)`.
 
     `fcompute` is called once, with one axis variable for each dimension (`lambda *i: ...` takes any number), and returns an expression, a

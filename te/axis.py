@@ -87,8 +87,7 @@ def extent_value(value: Any, what: str) -> int | Expr:
             raise TEError(f"{what} is {e} of dtype {e.dtype}: expected an integer")
         if loads_of(e):
             raise TEError(
-                f"{what} is {e}, which reads a tensor: sizes must be known before the kernel runs. Use a size_var, or guard with where= or "
-                f"te.if_then_else"
+                f"{what} is {e}, which reads a tensor: sizes must be known before the kernel runs. Use a size_var, or guard with where= or te.if_then_else"
             )
         return e
     number = whole_number(value)

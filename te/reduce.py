@@ -21,9 +21,7 @@ from .op import Reducer, Reduction
 from .wrap import wrapped_value
 
 
-def comm_reducer(
-    fcombine: Callable[[Any, Any], Any], fidentity: Callable[..., Any], name: str = "reduce", associative: bool = True
-) -> Callable[..., Any]:
+def comm_reducer(fcombine: Callable[[Any, Any], Any], fidentity: Callable[..., Any], name: str = "reduce", associative: bool = True) -> Callable[..., Any]:
     """A function that reduces as te.sum does: `reducer(expr, axis=k, where=None, init=None)`, or with tuples `reducer((a, b), axis=k)`.
 
     Arguments: `fcombine(x, y)` combines the accumulated value with the next one (tuples of values where tuples are reduced);
@@ -79,9 +77,7 @@ def _reduce_or_combine(reducer: Reducer, expr: Any, others: tuple[Any, ...], axi
         axis, others = others[0], ()  # the axis as second argument
     if axis is not None:
         if others:
-            raise TEError(
-                f"te.{reducer.name}: found {1 + len(others)} values and axis=: with an axis one value is reduced, without it they combine"
-            )
+            raise TEError(f"te.{reducer.name}: found {1 + len(others)} values and axis=: with an axis one value is reduced, without it they combine")
         return reduction(reducer, expr, axis, where, init)
     if where is not None or init is not None:
         raise TEError(f"te.{reducer.name}: where= and init= need axis=, the axis to reduce over")

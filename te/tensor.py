@@ -73,7 +73,7 @@ class Tensor(ExprLike):
 
     def example(self) -> str:
         """An element of this tensor as one would write it, for error messages."""
-        return f"{self.name}[{', '.join('ijklmnpq'[:self.ndim])}]" if self.ndim <= 8 else f"{self.name}[...]"
+        return f"{self.name}[{', '.join('ijklmnpq'[: self.ndim])}]" if self.ndim <= 8 else f"{self.name}[...]"
 
     @property
     def shape_text(self) -> str:

@@ -338,7 +338,6 @@ def tell(number: int, options: argparse.Namespace, what: str, text: str) -> None
     print(f"\nFAILED: python tests/fuzz.py --seed {options.seed} --case {number}{extra}\n{what.rstrip()}\n{text}\n", flush=True)
 
 
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="Random computations under random schedules against a direct evaluation.")
     parser.add_argument("--cases", type=int, default=200)

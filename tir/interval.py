@@ -190,8 +190,17 @@ class _Intervals:
 
 
 _RULES: dict[type, Callable[[_Intervals, Any], Interval | None]] = {
-    Var: _Intervals.variable, Add: _Intervals.sum, Sub: _Intervals.sum, Mul: _Intervals.sum, FloorDiv: _Intervals.quotient,
-    FloorMod: _Intervals.remainder, Min: _Intervals.extremum, Max: _Intervals.extremum, Select: _Intervals.choice,
-    IfThenElse: _Intervals.choice, Cast: _Intervals.conversion, Call: _Intervals.call,
+    Var: _Intervals.variable,
+    Add: _Intervals.sum,
+    Sub: _Intervals.sum,
+    Mul: _Intervals.sum,
+    FloorDiv: _Intervals.quotient,
+    FloorMod: _Intervals.remainder,
+    Min: _Intervals.extremum,
+    Max: _Intervals.extremum,
+    Select: _Intervals.choice,
+    IfThenElse: _Intervals.choice,
+    Cast: _Intervals.conversion,
+    Call: _Intervals.call,
 }
 _ALSO_INEXACT = (Cast, Call)

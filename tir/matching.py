@@ -142,9 +142,7 @@ class _Code:
         operands = operation[1]
         if len(operands) == 2 and any(map(_is_constant, operands)):
             neighbour = self.temporary()
-            built = [
-                f"const({ast.unparse(o)}, {neighbour})" if _is_constant(o) else f"({neighbour} := {self.build(o)})" for o in operands
-            ]
+            built = [f"const({ast.unparse(o)}, {neighbour})" if _is_constant(o) else f"({neighbour} := {self.build(o)})" for o in operands]
             if _is_constant(operands[0]):  # the neighbour is built second, but named first
                 built = [f"const({ast.unparse(operands[0])}, ({neighbour} := {self.build(operands[1])}))", neighbour]
             return f"{make}({', '.join(built)})"

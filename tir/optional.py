@@ -11,5 +11,4 @@ def optional_import(module: str, needed_for: str, extra: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise ImportError(f"{needed_for} needs the package '{module.partition('.')[0]}', which is not installed: "
-                          f"pip install 'tilewright[{extra}]'") from error
+        raise ImportError(f"{needed_for} needs the package '{module.partition('.')[0]}', which is not installed: pip install 'tilewright[{extra}]'") from error

@@ -204,7 +204,6 @@ class Proofs:
         step = gcd(m, divisor)
         return (divisor - step + r % step + most) // divisor  # the largest remainder y can leave, and the distance
 
-
     def _product(self, atom: Any, terms: Terms, constant: int, search: _Search) -> int | None:
         """Of x * y with y >= 0: as much as y times a bound of x, constant or from a fact. A factor that is a sum is multiplied out."""
         best: int | None = None

@@ -381,11 +381,7 @@ class Analyzer(Knowledge):
         terms, constant = difference(e.a, e.b)
         common = common_factor(terms)
         minus = negated(terms)
-        if (
-            (constant % common if common else constant)
-            or self._proofs.never_negative(terms, constant - 1)
-            or self._proofs.never_negative(minus, -constant - 1)
-        ):
+        if (constant % common if common else constant) or self._proofs.never_negative(terms, constant - 1) or self._proofs.never_negative(minus, -constant - 1):
             return const(e.__class__ is NE, BOOL)
         if self._proofs.never_negative(terms, constant) and self._proofs.never_negative(minus, -constant):
             return const(e.__class__ is EQ, BOOL)

@@ -23,11 +23,16 @@ from .transpose import transpose
 OperatorTemplate = Callable[[Config, Operator], Schedule]
 
 OPERATOR_TEMPLATES: dict[str, OperatorTemplate] = {
-    "matmul": matmul, "dense": matmul, "batch_matmul": matmul,
+    "matmul": matmul,
+    "dense": matmul,
+    "batch_matmul": matmul,
     "attention": attention,
     "conv2d": conv2d,
     "transpose": transpose,
-    "softmax": rows, "layer_norm": rows, "rms_norm": rows, "sum": rows,
+    "softmax": rows,
+    "layer_norm": rows,
+    "rms_norm": rows,
+    "sum": rows,
 }
 
 

@@ -16,7 +16,7 @@ from ..space import Config
 from .register_tile import ROWS, default_rows, default_width, pack_rows, tile_widths
 from .rows import reduce_in_lanes
 
-_PARALLEL_WORK = 1 << 17         # multiply-adds; below, waking the threads costs more than they save
+_PARALLEL_WORK = 1 << 17  # multiply-adds; below, waking the threads costs more than they save
 
 
 def attention(cfg: Config, op: Operator) -> Schedule:
@@ -29,11 +29,11 @@ def attention(cfg: Config, op: Operator) -> Schedule:
     lanes, registers = cfg.target.lanes(op.output.dtype.bytes), cfg.target.vector_registers
 
     columns = cfg.define_split("columns", depth, candidates=tile_widths(depth, lanes), default=[default_width(depth, lanes)]).factors[0]
-    key_columns = cfg.define_split("key_columns", key_rows, candidates=tile_widths(key_rows, lanes),
-                                   default=[default_width(key_rows, lanes)]).factors[0]
+    key_columns = cfg.define_split("key_columns", key_rows, candidates=tile_widths(key_rows, lanes), default=[default_width(key_rows, lanes)]).factors[0]
     heights = [r for r in ROWS if r <= query_rows]
-    tile = cfg.define_split("rows", query_rows, candidates=[[r] for r in heights],
-                            default=[default_rows(query_rows, heights, -(-columns // lanes), registers)]).factors[0]
+    tile = cfg.define_split(
+        "rows", query_rows, candidates=[[r] for r in heights], default=[default_rows(query_rows, heights, -(-columns // lanes), registers)]
+    ).factors[0]
     cfg.constrain(["rows", "columns"], lambda r, c: r[-1] * -(-c[-1] // lanes) <= 2 * registers)
     cfg.constrain(["rows", "key_columns"], lambda r, c: r[-1] * -(-c[-1] // lanes) <= 2 * registers)
     fitting = max(n for n in (1, 2, 4) if n == 1 or n * tile < 2 * query_rows)

@@ -18,7 +18,7 @@ from ..space import Config
 from .general import general
 from .register_tile import ROWS, default_rows, default_width, tile_widths
 
-_PARALLEL_WORK = 1 << 18         # multiply-adds; below, waking the threads costs more than they save
+_PARALLEL_WORK = 1 << 18  # multiply-adds; below, waking the threads costs more than they save
 
 
 def conv2d(cfg: Config, op: Operator) -> Schedule:
@@ -30,13 +30,14 @@ def conv2d(cfg: Config, op: Operator) -> Schedule:
     lanes, registers = cfg.target.lanes(out.dtype.bytes), cfg.target.vector_registers
     widths = [width for width in tile_widths(group, lanes) if group == channels or group % width[0] == 0]
     if group < lanes or not widths:
-        return general(cfg, op.args)                    # too few channels for a vector: columns of the image take the lanes
+        return general(cfg, op.args)  # too few channels for a vector: columns of the image take the lanes
     height, width = constant_shape(out)[1:3] if nhwc else constant_shape(out)[2:4]
     wide = [default_width(group, lanes)]
     tile = cfg.define_split("channels", channels, candidates=widths, default=wide if wide in widths else widths[-1]).factors[0]
     heights = [r for r in ROWS if r <= width]
-    columns = cfg.define_split("columns", width, candidates=[[r] for r in heights],
-                               default=[default_rows(width, heights, -(-tile // lanes), registers)]).factors[0]
+    columns = cfg.define_split(
+        "columns", width, candidates=[[r] for r in heights], default=[default_rows(width, heights, -(-tile // lanes), registers)]
+    ).factors[0]
     cfg.constrain(["columns", "channels"], lambda x, o: x[-1] * -(-o[-1] // lanes) <= 2 * registers)
     lines = cfg.define_knob("lines_per_block", [n for n in (1, 2, 4, 8, 16) if n <= height], default=1).val
     channels_outside = cfg.define_knob("channels_outside", [True, False], default=_weights_are_large(op, cfg)).val

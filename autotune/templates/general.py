@@ -1,10 +1,10 @@
 """The template of any computation: each stage by its kind.
 
-    plain stages that are only read     inlined, where that repeats little work
-    reductions with a reused operand    a register tile of two axes around the reduce loops, parallel over the tiles (matmul, convolution)
-    reductions along contiguous memory  partial results in vector lanes (sums of rows)
-    plain results                       parallel over rows, vectorised along the last axis
-    a reduction read by one plain stage at the same point is computed inside its tiles
+plain stages that are only read     inlined, where that repeats little work
+reductions with a reused operand    a register tile of two axes around the reduce loops, parallel over the tiles (matmul, convolution)
+reductions along contiguous memory  partial results in vector lanes (sums of rows)
+plain results                       parallel over rows, vectorised along the last axis
+a reduction read by one plain stage at the same point is computed inside its tiles
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .rows import reduce_in_lanes
 
 _UNROLLED_TILE_ROWS = (1, 2, 3, 4, 6, 8)
 _VECTORS = (1, 2, 4)
-_PARALLEL_WORK = 1 << 15         # points; below about 10 microseconds of work, waking the threads costs more than they save
+_PARALLEL_WORK = 1 << 15  # points; below about 10 microseconds of work, waking the threads costs more than they save
 
 
 def general(cfg: Config, tensors: Sequence[Tensor]) -> Schedule:
@@ -160,8 +160,7 @@ class _Only:
 def _reused_axis(op: ComputeOp) -> int | None:
     """The longest axis but the last on which some operand does not depend: a tile along it reuses that operand from registers."""
     loads = [load for value in op.body for load in walk(value) if isinstance(load, Load)]
-    candidates = [position for position, axis in enumerate(op.axis[:-1])
-                  if _extent(axis) > 1 and any(axis.var not in variables_of(load) for load in loads)]
+    candidates = [position for position, axis in enumerate(op.axis[:-1]) if _extent(axis) > 1 and any(axis.var not in variables_of(load) for load in loads)]
     return max(candidates, key=lambda position: (_extent(op.axis[position]), position), default=None)
 
 
@@ -223,8 +222,8 @@ def _parallel_outer(cfg: Config, stage: Any, outer: list[IterVar], name: str, ke
     extents = [int(stage.nominal_extent(axis)) for axis in outer]
     enough = next((count for count in range(1, most + 1) if math.prod(extents[:count]) >= 4 * cfg.target.threads), most)
     work = math.prod(extents) * math.prod(_extent(axis) for axis in getattr(stage.op, "reduce_axis", ()))
-    count = cfg.define_knob(f"{name}.parallel", [enough, *(n for n in range(0, len(outer) + 1) if n != enough)],
-                            default=enough if work >= _PARALLEL_WORK else 0).val
+    count = cfg.define_knob(
+        f"{name}.parallel", [enough, *(n for n in range(0, len(outer) + 1) if n != enough)], default=enough if work >= _PARALLEL_WORK else 0
+    ).val
     if count > 0:
         stage.parallel(outer[0] if count == 1 else stage.fuse(*outer[:count]))
-

@@ -16,7 +16,7 @@ from ..canonical import constant_shape
 from ..space import Config
 from .register_tile import ROWS, default_rows, default_width, pack_rows, tile_widths
 
-_PARALLEL_WORK = 1 << 19         # multiply-adds; below about 10 microseconds of work, waking the threads costs more than they save
+_PARALLEL_WORK = 1 << 19  # multiply-adds; below about 10 microseconds of work, waking the threads costs more than they save
 _BLOCKS = (1, 2, 4, 8, 16, 32)
 
 
@@ -30,11 +30,11 @@ def matmul(cfg: Config, op: Operator) -> Schedule:
     registers = cfg.target.vector_registers
 
     accumulator = schedule.cache_write(out, "local")
-    tile_columns = cfg.define_split("columns", columns, candidates=tile_widths(columns, lanes),
-                                    default=[default_width(columns, lanes)]).factors[0]
+    tile_columns = cfg.define_split("columns", columns, candidates=tile_widths(columns, lanes), default=[default_width(columns, lanes)]).factors[0]
     heights = [r for r in ROWS if r <= rows]
-    tile_rows = cfg.define_split("rows", rows, candidates=[[r] for r in heights],
-                                 default=[default_rows(rows, heights, -(-tile_columns // lanes), registers)]).factors[0]
+    tile_rows = cfg.define_split(
+        "rows", rows, candidates=[[r] for r in heights], default=[default_rows(rows, heights, -(-tile_columns // lanes), registers)]
+    ).factors[0]
     cfg.constrain(["rows", "columns"], lambda r, c: r[-1] * -(-c[-1] // lanes) <= 2 * registers)
     block = cfg.define_knob("row_tiles_per_block", _BLOCKS, default=_default_block(-(-rows // tile_rows), cfg.target.threads)).val
     cfg.constrain(["rows", "row_tiles_per_block"], lambda r, n: n == 1 or r[-1] * n < 2 * rows)
@@ -100,6 +100,7 @@ def _work(out: Tensor, depth: int) -> int:
 
 def _default_block(row_tiles: int, threads: int) -> int:
     """Row tiles in a block: the most that share the blocks out evenly over the threads."""
+
     def idle(block: int) -> float:
         blocks = -(-row_tiles // block)
         return -(-blocks // threads) * threads / blocks - 1 + 0.02 / block

@@ -16,7 +16,7 @@ from ...te.tensor import Tensor
 from ..canonical import constant_shape
 from ..space import Config
 
-_PARALLEL_ELEMENTS = 1 << 15     # below about 10 microseconds of work, waking the threads costs more than they save
+_PARALLEL_ELEMENTS = 1 << 15  # below about 10 microseconds of work, waking the threads costs more than they save
 _VECTORS = (1, 2, 4, 8)
 
 
@@ -32,7 +32,7 @@ def rows(cfg: Config, op: Operator) -> Schedule:
     vectors = cfg.define_knob("vectors", whole, default=min(even, key=lambda n: abs(n - 4))).val
     stages = [stage for stage in schedule.stages if not stage.is_placeholder and stage is not out]
 
-    row_axes = list(out.op.axis[:len(source) - 1])
+    row_axes = list(out.op.axis[: len(source) - 1])
     row = out.fuse(*row_axes) if len(row_axes) > 1 else row_axes[0] if row_axes else None
     in_parallel = cfg.target.threads > 1 and cfg.define_knob("parallel", [True, False], default=count * width >= _PARALLEL_ELEMENTS).val
     if in_parallel and row is not None:
@@ -43,7 +43,7 @@ def rows(cfg: Config, op: Operator) -> Schedule:
         if stage.op.reducer is not None:
             inside += [*reduce_in_lanes(schedule, stage, lanes, vectors), stage]
         elif len(stage.op.axis) == len(source) and cfg.define_knob(f"{name}.again", [False, True]).val:
-            stage.compute_inline()                       # computed again where it is read, instead of stored
+            stage.compute_inline()  # computed again where it is read, instead of stored
         else:
             inside.append(stage)
             _vectorize(stage, width, len(source), lanes)

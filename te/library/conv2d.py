@@ -199,9 +199,7 @@ def depthwise_conv2d(
     return Operator([X, F, Y], 2 * N * C * OH * OW * KH * KW, reference)
 
 
-def reference_conv2d(
-    x: Any, w: Any, stride: tuple[int, int], padding: tuple[int, int], dilation: tuple[int, int], groups: int
-) -> Any:
+def reference_conv2d(x: Any, w: Any, stride: tuple[int, int], padding: tuple[int, int], dilation: tuple[int, int], groups: int) -> Any:
     """The convolution of x[N, CI, H, W] with w[CO, CI / groups, KH, KW], one product of matrices for each tap of the kernel."""
     x, w = wide(x, w)
     (ph, pw), (sh, sw), (dh, dw) = padding, stride, dilation

@@ -12,9 +12,7 @@ from .. import api
 from .operator import Operator, check_dims, operator, wide
 
 
-def _elementwise(
-    shape: Sequence[int], dtype: str, name: str, value: Callable[[Any], Any], reference: Callable[[Any], Any], flops: int
-) -> Operator:
+def _elementwise(shape: Sequence[int], dtype: str, name: str, value: Callable[[Any], Any], reference: Callable[[Any], Any], flops: int) -> Operator:
     """Y[i] = value(X[i]), `flops` operations for each element."""
     shape = check_dims(shape)
     X = api.placeholder(shape, dtype, "X")

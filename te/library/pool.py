@@ -14,9 +14,7 @@ from .operator import Operator, check_sizes, operator, pair, wide
 
 
 @operator
-def pool2d(
-    N: int, C: int, H: int, W: int, mode: str, k: Sizes, stride: Sizes | None = None, padding: Sizes = 0, dtype: str = "float32"
-) -> Operator:
+def pool2d(N: int, C: int, H: int, W: int, mode: str, k: Sizes, stride: Sizes | None = None, padding: Sizes = 0, dtype: str = "float32") -> Operator:
     """Y[n, c, y, x] = maximum or average over a window of `k` (an int or a pair) of X[N, C, H, W], moved by `stride` (by default `k`).
 
     `mode` "max" or "avg". Padding never wins a maximum and is not counted in an average.

@@ -11,9 +11,18 @@ from tilewright.te.library.operator import OPERATORS
 from tilewright.tir.errors import ArgumentError
 
 SIZES = {
-    "matmul": (6, 7, 8), "batch_matmul": (2, 6, 7, 8), "dense": (6, 7, 8), "gemv": (6, 8), "conv1d": (1, 4, 9, 6, 3), "conv2d": (1, 4, 9, 9, 6, 3, 3),
-    "conv2d_im2col": (1, 4, 9, 9, 6, 3, 3), "conv2d_transpose": (1, 4, 5, 5, 6, 3, 3), "conv2d_winograd": (1, 4, 9, 9, 6),
-    "depthwise_conv2d": (1, 4, 9, 9, 3, 3), "pool2d": (1, 4, 8, 8, "max", 2), "attention": (1, 2, 8, 8, 4),
+    "matmul": (6, 7, 8),
+    "batch_matmul": (2, 6, 7, 8),
+    "dense": (6, 7, 8),
+    "gemv": (6, 8),
+    "conv1d": (1, 4, 9, 6, 3),
+    "conv2d": (1, 4, 9, 9, 6, 3, 3),
+    "conv2d_im2col": (1, 4, 9, 9, 6, 3, 3),
+    "conv2d_transpose": (1, 4, 5, 5, 6, 3, 3),
+    "conv2d_winograd": (1, 4, 9, 9, 6),
+    "depthwise_conv2d": (1, 4, 9, 9, 3, 3),
+    "pool2d": (1, 4, 8, 8, "max", 2),
+    "attention": (1, 2, 8, 8, 4),
 }
 
 
@@ -46,8 +55,9 @@ def test_an_order_that_matters_comes_back_with_axes_of_the_same_kind() -> None:
 def test_tuple_reductions_conditions_and_init_come_back() -> None:
     a = te.placeholder((5, 9), name="A")
     k = te.reduce_axis((0, 9), "k")
-    argmax = te.comm_reducer(lambda x, y: (te.if_then_else(x[1] >= y[1], x[0], y[0]), te.maximum(x[1], y[1])),
-                             lambda t0, t1: (te.const(-1, t0), te.min_value(t1)), name="argmax")
+    argmax = te.comm_reducer(
+        lambda x, y: (te.if_then_else(x[1] >= y[1], x[0], y[0]), te.maximum(x[1], y[1])), lambda t0, t1: (te.const(-1, t0), te.min_value(t1)), name="argmax"
+    )
     index, value = te.compute((5,), lambda i: argmax((k, a[i, k]), axis=k), name="best")
     k2 = te.reduce_axis((0, 9), "k2")
     total = te.compute((5,), lambda i: te.sum(a[i, k2], axis=k2, where=k2 > 2, init=value[i]), name="total")

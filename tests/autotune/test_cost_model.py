@@ -25,7 +25,7 @@ def test_models_rank_unseen_nests(model, least: float) -> None:
     assert correlation is not None and correlation >= least, correlation
     first = model.predict(unseen)
     model.fit(features, speed)
-    np.testing.assert_array_equal(first, model.predict(unseen))      # the same data give the same model
+    np.testing.assert_array_equal(first, model.predict(unseen))  # the same data give the same model
 
 
 def test_held_out_correlation_does_not_see_noise_as_knowledge() -> None:

@@ -69,13 +69,39 @@ def test_schema_is_the_documented_one(tmp_path: Path) -> None:
     assert plain.execute("pragma user_version").fetchone() == (1,)
     assert plain.execute("pragma journal_mode").fetchone() == ("wal",)
     assert {row[0] for row in plain.execute("select name from sqlite_master where type in ('table', 'view')")} == {
-        "workloads", "targets", "sessions", "trials", "best"}
+        "workloads",
+        "targets",
+        "sessions",
+        "trials",
+        "best",
+    }
     types = {row[1]: row[2] for row in plain.execute("pragma table_info(trials)")}
-    assert list(types) == ["id", "workload_id", "target_id", "session_id", "round", "generator", "decisions", "trace", "source", "status",
-                           "stage", "error", "seconds", "median_s", "predicted", "compile_s", "source_hash", "created_at"]
+    assert list(types) == [
+        "id",
+        "workload_id",
+        "target_id",
+        "session_id",
+        "round",
+        "generator",
+        "decisions",
+        "trace",
+        "source",
+        "status",
+        "stage",
+        "error",
+        "seconds",
+        "median_s",
+        "predicted",
+        "compile_s",
+        "source_hash",
+        "created_at",
+    ]
     assert types["median_s"] == "REAL" and types["round"] == "INTEGER" and types["trace"] == "TEXT"
     assert {(row[2], row[3]) for row in plain.execute("pragma foreign_key_list(trials)")} == {
-        ("workloads", "workload_id"), ("targets", "target_id"), ("sessions", "session_id")}
+        ("workloads", "workload_id"),
+        ("targets", "target_id"),
+        ("sessions", "session_id"),
+    }
 
 
 def test_a_later_measurement_changes_the_best(tmp_path: Path) -> None:
@@ -133,11 +159,17 @@ def scribbled(path: Path) -> None:
 
 
 @pytest.mark.parametrize("create", [True, False])
-@pytest.mark.parametrize(("make", "words"), [
-    (lambda path: path.write_bytes(b"not a database at all" * 100), "no tuning log.*left as it is"),
-    (lambda path: path.write_bytes(b"SQLite format 3\x00" + b"\x00" * 3), "damaged|no tuning log"),
-    (other_database, "no tuning log.*music"), (newer, "newer.*999999.*knows 1"), (truncated, "damaged"), (scribbled, "damaged"),
-])
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda path: path.write_bytes(b"not a database at all" * 100), "no tuning log.*left as it is"),
+        (lambda path: path.write_bytes(b"SQLite format 3\x00" + b"\x00" * 3), "damaged|no tuning log"),
+        (other_database, "no tuning log.*music"),
+        (newer, "newer.*999999.*knows 1"),
+        (truncated, "damaged"),
+        (scribbled, "damaged"),
+    ],
+)
 def test_hostile_files_are_refused_and_left_alone(tmp_path: Path, make, words: str, create: bool) -> None:
     path = tmp_path / "t.db"
     make(path)
@@ -155,8 +187,17 @@ def test_an_empty_file_becomes_a_log(tmp_path: Path) -> None:
 
 def test_content_is_only_ever_data(tmp_path: Path) -> None:
     log, workload, target = filled(tmp_path / "t.db")
-    log._db["trials"].insert({"workload_id": workload, "target_id": target, "decisions": "__import__('os').abort()", "source": "measured",
-                              "status": "ok", "created_at": "now", "median_s": 0.001})
+    log._db["trials"].insert(
+        {
+            "workload_id": workload,
+            "target_id": target,
+            "decisions": "__import__('os').abort()",
+            "source": "measured",
+            "status": "ok",
+            "created_at": "now",
+            "median_s": 0.001,
+        }
+    )
     with pytest.raises(LogError, match=r"trial 4 .*'decisions' is no JSON"):
         log.best('{"op":"matmul"}', "hash")
     log._db["trials"].update(4, {"decisions": "{}", "seconds": '["fast"]'})
@@ -205,8 +246,10 @@ def test_kill_loses_nothing_that_was_committed(tmp_path: Path) -> None:
 
 def test_a_held_lock_is_waited_for(tmp_path: Path) -> None:
     log, workload, target = filled(tmp_path / "t.db")
-    code = ("import sqlite3, sys, time; c = sqlite3.connect(sys.argv[1], isolation_level=None); c.execute('begin immediate'); "
-            "print('held', flush=True); time.sleep(0.5); c.execute('commit')")
+    code = (
+        "import sqlite3, sys, time; c = sqlite3.connect(sys.argv[1], isolation_level=None); c.execute('begin immediate'); "
+        "print('held', flush=True); time.sleep(0.5); c.execute('commit')"
+    )
     holder = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "t.db")], stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None and holder.stdout.readline() == "held\n"
     started = time.perf_counter()

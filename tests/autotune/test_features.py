@@ -45,19 +45,20 @@ def test_arithmetic_and_loops_are_counted() -> None:
 def test_strides_and_reuse_follow_the_loop_order() -> None:
     inner_j, inner_k = matmul("ikj"), matmul("ijk")
     # All three buffers have one footprint; the written one comes first, then A and B as they are read.
-    strides = {order: [2 ** found[f"store 0: buffer {n}: innermost stride [log2 B]"] - 1 for n in range(3)]
-               for order, found in (("j", inner_j), ("k", inner_k))}
+    strides = {
+        order: [2 ** found[f"store 0: buffer {n}: innermost stride [log2 B]"] - 1 for n in range(3)] for order, found in (("j", inner_j), ("k", inner_k))
+    }
     assert sorted(strides["j"]) == pytest.approx([0, 4, 4]) and sorted(strides["k"]) == pytest.approx([0, 4, 256])
-    assert inner_k["store 0: buffer 0: reuse [log2 1]"] == pytest.approx(math.log2(65))       # C over k
-    assert inner_k["store 0: buffer 0: reuse distance [log2 1]"] == pytest.approx(1)          # at every iteration
-    assert inner_j["store 0: buffer 0: reuse distance [log2 1]"] == pytest.approx(math.log2(65))   # only after a row of j
+    assert inner_k["store 0: buffer 0: reuse [log2 1]"] == pytest.approx(math.log2(65))  # C over k
+    assert inner_k["store 0: buffer 0: reuse distance [log2 1]"] == pytest.approx(1)  # at every iteration
+    assert inner_j["store 0: buffer 0: reuse distance [log2 1]"] == pytest.approx(math.log2(65))  # only after a row of j
 
 
 def test_what_fits_a_cache_does_not_come_again() -> None:
     small, large = matmul("ijk", 32), matmul("ijk", 512)
     bytes_small = 2 ** small["store 0: bytes beyond L2 [log2 B]"] - 1
     assert bytes_small == pytest.approx(3 * 4 * 32**2)
-    assert 2 ** large["store 0: bytes beyond L2 [log2 B]"] > 20 * 3 * 4 * 512**2      # B streams through for every row of C
+    assert 2 ** large["store 0: bytes beyond L2 [log2 B]"] > 20 * 3 * 4 * 512**2  # B streams through for every row of C
 
 
 def test_a_small_nest_leaves_the_second_store_empty() -> None:

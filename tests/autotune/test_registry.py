@@ -50,8 +50,7 @@ def test_a_template_of_a_script_is_sent_as_text(tmp_path: Path) -> None:
     path.write_text(textwrap.dedent(SCRIPT))
     out = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=False)
     assert out.returncode == 0, out.stderr
-    code = ("import json, sys; from tilewright.autotune.registry import load\n"
-            "t = load(json.loads(sys.argv[1])); print(t.function(None, 3))")
+    code = "import json, sys; from tilewright.autotune.registry import load\nt = load(json.loads(sys.argv[1])); print(t.function(None, 3))"
     again = subprocess.run([sys.executable, "-c", code, out.stdout], capture_output=True, text=True, check=False)
     assert again.returncode == 0, again.stderr
     assert again.stdout.strip() == """(12.0, '{"small": [1, 2], "big": [3, null]}')"""
@@ -59,14 +58,16 @@ def test_a_template_of_a_script_is_sent_as_text(tmp_path: Path) -> None:
 
 def test_what_cannot_be_sent_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "script.py"
-    path.write_text(textwrap.dedent("""
+    path.write_text(
+        textwrap.dedent("""
         from tilewright.autotune import registry as templates
         handle = open(__file__)
         @templates.template("t")
         def t(cfg, n):
             return handle.read()
         templates.portable(templates.TEMPLATES["t"])
-    """))
+    """)
+    )
     out = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=False)
     assert "template 't' uses 'handle', a TextIOWrapper of the running program" in out.stderr
 
@@ -80,11 +81,15 @@ def test_a_module_that_cannot_be_found_by_name_is_loaded_from_its_file(tmp_path:
         load({"name": "other", "module": "own_templates", "path": str(path)})
 
 
-@pytest.mark.parametrize(("args", "options", "words"), [
-    ((1, 2), {}, r"2 sizes are given, \[1, 2\]: gemm takes M, N, K and the options dtype"),
-    ((1, 2, 3, "f", 5), {}, "5 sizes"), ((1, 2, 3), {"stride": 2}, "unknown option 'stride': gemm takes M, N, K and the options dtype"),
-    ((1, 2, 3), {"M": 2}, "'M' is given twice"),
-])
+@pytest.mark.parametrize(
+    ("args", "options", "words"),
+    [
+        ((1, 2), {}, r"2 sizes are given, \[1, 2\]: gemm takes M, N, K and the options dtype"),
+        ((1, 2, 3, "f", 5), {}, "5 sizes"),
+        ((1, 2, 3), {"stride": 2}, "unknown option 'stride': gemm takes M, N, K and the options dtype"),
+        ((1, 2, 3), {"M": 2}, "'M' is given twice"),
+    ],
+)
 def test_wrong_sizes_name_what_is_expected(args, options, words: str) -> None:
     def gemm(M, N, K, dtype="float32"):
         pass

@@ -89,19 +89,22 @@ def test_split_apply_splits_the_outermost_part_off_first() -> None:
     assert calls == [("i", 32), ("i.inner", 8)]
 
 
-@pytest.mark.parametrize(("define", "error", "words"), [
-    (lambda cfg: cfg["nosuch"], ArgumentError, "nosuch.*defined so far: k"),
-    (lambda cfg: cfg.define_knob("k", [1]), ArgumentError, "'k' is defined twice"),
-    (lambda cfg: cfg.define_knob("empty", []), ArgumentError, "'empty' has no candidates"),
-    (lambda cfg: cfg.define_split("t", 8, policy="best"), ArgumentError, "best.*factors, power2, verbose"),
-    (lambda cfg: cfg.define_split("t", 8, num_outputs=1), ArgumentError, "1 outputs"),
-    (lambda cfg: cfg.define_split("t", "n"), ArgumentError, "constant extent"),
-    (lambda cfg: cfg.define_split("t", 8, candidates=[(1, 2)]), ArgumentError, r"\[1, 2\].*1 inner factors"),
-    (lambda cfg: cfg.define_split("t", 8, default=[3]), ArgumentError, r"default \[3\]"),
-    (lambda cfg: cfg.define_reorder("r", "ab", candidates=[(0, 0)]), ArgumentError, "no permutation"),
-    (lambda cfg: cfg.define_annotate("a", "ab", ["fast"]), ArgumentError, "fast.*vectorize"),
-    (lambda cfg: cfg.constrain(["k"], lambda k: False), ScheduleError, "refuses k=1"),
-])
+@pytest.mark.parametrize(
+    ("define", "error", "words"),
+    [
+        (lambda cfg: cfg["nosuch"], ArgumentError, "nosuch.*defined so far: k"),
+        (lambda cfg: cfg.define_knob("k", [1]), ArgumentError, "'k' is defined twice"),
+        (lambda cfg: cfg.define_knob("empty", []), ArgumentError, "'empty' has no candidates"),
+        (lambda cfg: cfg.define_split("t", 8, policy="best"), ArgumentError, "best.*factors, power2, verbose"),
+        (lambda cfg: cfg.define_split("t", 8, num_outputs=1), ArgumentError, "1 outputs"),
+        (lambda cfg: cfg.define_split("t", "n"), ArgumentError, "constant extent"),
+        (lambda cfg: cfg.define_split("t", 8, candidates=[(1, 2)]), ArgumentError, r"\[1, 2\].*1 inner factors"),
+        (lambda cfg: cfg.define_split("t", 8, default=[3]), ArgumentError, r"default \[3\]"),
+        (lambda cfg: cfg.define_reorder("r", "ab", candidates=[(0, 0)]), ArgumentError, "no permutation"),
+        (lambda cfg: cfg.define_annotate("a", "ab", ["fast"]), ArgumentError, "fast.*vectorize"),
+        (lambda cfg: cfg.constrain(["k"], lambda k: False), ScheduleError, "refuses k=1"),
+    ],
+)
 def test_mistakes_get_a_sentence(define, error, words) -> None:
     cfg = Config()
     cfg.define_knob("k", [1, 2])
@@ -155,7 +158,7 @@ def test_evolution_finds_what_uniform_draws_do_not() -> None:
     cfg.define_knob("unroll", list(range(50)))
     cfg.define_reorder("order", "abc")
     evolved = uniform = 0.0
-    for seed in range(6):                               # as many candidates are scored by one as drawn by the other
+    for seed in range(6):  # as many candidates are scored by one as drawn by the other
         proposals = EvolutionarySearch(cfg.space, seed).propose(8, [(cfg.space.default(), 1.0)], lambda batch: [score(c) for c in batch])
         evolved += max(score(p.decisions) for p in proposals)
         uniform += max(score(p.decisions) for p in RandomSearch(cfg.space, seed).propose(3 * 128, []))
@@ -165,6 +168,5 @@ def test_evolution_finds_what_uniform_draws_do_not() -> None:
 
 def test_candidates_without_a_score_are_left_for_last() -> None:
     space = small_space().space
-    proposals = EvolutionarySearch(space, 0, population=16).propose(
-        4, [], lambda candidates: [None if c["unroll"] else 1.0 for c in candidates])
+    proposals = EvolutionarySearch(space, 0, population=16).propose(4, [], lambda candidates: [None if c["unroll"] else 1.0 for c in candidates])
     assert all(p.decisions["unroll"] == 0 for p in proposals if p.generator == "model")

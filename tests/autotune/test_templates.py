@@ -12,23 +12,45 @@ from tilewright.te.library.operator import OPERATORS
 from tilewright.tir.target import Target
 
 CASES = [
-    ("matmul", (1, 1, 1), {}), ("matmul", (37, 53, 29), {}), ("matmul", (130, 70, 33), {"dtype": "float64"}), ("matmul", (19, 40, 24), {"dtype": "int8"}),
-    ("dense", (26, 35, 41), {}), ("batch_matmul", (3, 14, 37, 20), {}), ("gemv", (19, 75), {}), ("conv1d", (2, 5, 23, 9, 3), {"padding": 1, "stride": 2}),
-    ("conv2d", (1, 3, 11, 9, 5, 3, 3), {"padding": 1}), ("conv2d", (2, 5, 13, 11, 19, 3, 3), {"padding": 1, "stride": 2}),
-    ("conv2d", (1, 16, 9, 10, 32, 3, 1), {"groups": 2, "padding": (1, 0), "dilation": (2, 1)}), ("conv2d", (1, 12, 9, 9, 12, 3, 3), {"groups": 4}),
+    ("matmul", (1, 1, 1), {}),
+    ("matmul", (37, 53, 29), {}),
+    ("matmul", (130, 70, 33), {"dtype": "float64"}),
+    ("matmul", (19, 40, 24), {"dtype": "int8"}),
+    ("dense", (26, 35, 41), {}),
+    ("batch_matmul", (3, 14, 37, 20), {}),
+    ("gemv", (19, 75), {}),
+    ("conv1d", (2, 5, 23, 9, 3), {"padding": 1, "stride": 2}),
+    ("conv2d", (1, 3, 11, 9, 5, 3, 3), {"padding": 1}),
+    ("conv2d", (2, 5, 13, 11, 19, 3, 3), {"padding": 1, "stride": 2}),
+    ("conv2d", (1, 16, 9, 10, 32, 3, 1), {"groups": 2, "padding": (1, 0), "dilation": (2, 1)}),
+    ("conv2d", (1, 12, 9, 9, 12, 3, 3), {"groups": 4}),
     ("conv2d", (1, 7, 10, 9, 21, 3, 3), {"layout": "NHWC", "padding": 1}),
     ("conv2d", (1, 16, 8, 8, 32, 2, 3), {"layout": "NHWC", "groups": 2, "stride": (2, 1)}),
-    ("conv2d_im2col", (1, 3, 9, 8, 17, 3, 3), {"padding": 1}), ("conv2d_transpose", (1, 6, 5, 7, 9, 3, 3), {"stride": 2, "padding": 1}),
+    ("conv2d_im2col", (1, 3, 9, 8, 17, 3, 3), {"padding": 1}),
+    ("conv2d_transpose", (1, 6, 5, 7, 9, 3, 3), {"stride": 2, "padding": 1}),
     ("conv2d_winograd", (1, 5, 9, 10, 17), {}),
-    ("depthwise_conv2d", (1, 5, 17, 19, 3, 3), {"padding": 1, "stride": 2}), ("pool2d", (1, 3, 9, 11, "avg", 3), {"stride": 2, "padding": 1}),
-    ("softmax", (7, 83), {}), ("softmax", (70,), {}), ("softmax", (3, 4, 64), {}), ("layer_norm", (5, 100), {"affine": True}), ("rms_norm", (6, 33), {}),
-    ("batch_norm", (2, 3, 7, 5), {}), ("sum", (9, 131), {}), ("sum", (300,), {}), ("argmax", (6, 45), {}), ("transpose", (2, 19, 45), {}),
-    ("relu", (5, 31), {}), ("gelu", (77,), {}), ("silu", (3, 40), {}), ("attention", (1, 2, 29, 37, 20), {}),
-    ("attention", (2, 4, 13, 13, 8), {"causal": True, "kv_heads": 2}), ("attention", (1, 2, 9, 50, 16), {"mask": True}),
+    ("depthwise_conv2d", (1, 5, 17, 19, 3, 3), {"padding": 1, "stride": 2}),
+    ("pool2d", (1, 3, 9, 11, "avg", 3), {"stride": 2, "padding": 1}),
+    ("softmax", (7, 83), {}),
+    ("softmax", (70,), {}),
+    ("softmax", (3, 4, 64), {}),
+    ("layer_norm", (5, 100), {"affine": True}),
+    ("rms_norm", (6, 33), {}),
+    ("batch_norm", (2, 3, 7, 5), {}),
+    ("sum", (9, 131), {}),
+    ("sum", (300,), {}),
+    ("argmax", (6, 45), {}),
+    ("transpose", (2, 19, 45), {}),
+    ("relu", (5, 31), {}),
+    ("gelu", (77,), {}),
+    ("silu", (3, 40), {}),
+    ("attention", (1, 2, 29, 37, 20), {}),
+    ("attention", (2, 4, 13, 13, 8), {"causal": True, "kv_heads": 2}),
+    ("attention", (1, 2, 9, 50, 16), {"mask": True}),
 ]
 
 
-@pytest.mark.filterwarnings("ignore:invalid value encountered in sqrt")     # a reference given a negative variance, before positive inputs
+@pytest.mark.filterwarnings("ignore:invalid value encountered in sqrt")  # a reference given a negative variance, before positive inputs
 @pytest.mark.parametrize(("name", "sizes", "options"), CASES, ids=[f"{case[0]}{number}" for number, case in enumerate(CASES)])
 def test_default_and_random_candidates_are_right(name: str, sizes: tuple, options: dict) -> None:
     task = autotune.Task(name, sizes, target=Target("c", threads=2), **options)
@@ -59,15 +81,14 @@ def test_decisions_do_not_change_the_space() -> None:
         for _ in range(4):
             config = task.instantiate(task.space.sample(rng)).config
             for knob in config.space.knobs.values():
-                if knob.name in task.space.knobs:            # others are of stages that the default inlines: they take their defaults
+                if knob.name in task.space.knobs:  # others are of stages that the default inlines: they take their defaults
                     assert task.space.knobs[knob.name].candidates == knob.candidates, (name, knob.name)
 
 
 def test_any_computation_has_a_default_schedule() -> None:
     n, co = 11, 10
     x, w, g = te.placeholder((1, 6, n, n), name="X"), te.placeholder((co, 6, 3, 3), name="W"), te.placeholder((co,), name="G")
-    pad = te.compute((1, 6, n + 2, n + 2), lambda b, c, i, j: te.if_then_else(
-        te.all(i >= 1, i <= n, j >= 1, j <= n), x[b, c, i - 1, j - 1], 0.0), name="P")
+    pad = te.compute((1, 6, n + 2, n + 2), lambda b, c, i, j: te.if_then_else(te.all(i >= 1, i <= n, j >= 1, j <= n), x[b, c, i - 1, j - 1], 0.0), name="P")
     c, r, q = te.reduce_axis((0, 6), "c"), te.reduce_axis((0, 3), "r"), te.reduce_axis((0, 3), "q")
     y = te.compute((1, co, n, n), lambda b, o, i, j: te.sum(pad[b, c, i + r, j + q] * w[o, c, r, q], axis=[c, r, q]), name="Y")
     z = te.compute(y.shape, lambda b, o, i, j: te.max(y[b, o, i, j] + g[o], 0.0), name="Z")

@@ -73,9 +73,18 @@ def test_integers_are_poisoned_and_compared_exactly() -> None:
     assert (arguments[1] == 0x7F7F7F7F).all() and check.mismatch(arguments) is not None
 
 
-@pytest.mark.parametrize(("found", "expected", "right"), [
-    ([np.nan], [np.nan], True), ([np.inf], [np.inf], True), ([np.inf], [-np.inf], False), ([1.0], [np.nan], False), ([np.nan], [1.0], False),
-    ([1e-9, 1.0], [0.0, 1.0], True), ([1e-3, 1.0], [0.0, 1.0], False)])
+@pytest.mark.parametrize(
+    ("found", "expected", "right"),
+    [
+        ([np.nan], [np.nan], True),
+        ([np.inf], [np.inf], True),
+        ([np.inf], [-np.inf], False),
+        ([1.0], [np.nan], False),
+        ([np.nan], [1.0], False),
+        ([1e-9, 1.0], [0.0, 1.0], True),
+        ([1e-3, 1.0], [0.0, 1.0], False),
+    ],
+)
 def test_special_values(found, expected, right: bool) -> None:
     text = describe_mismatch(np.array(found, "f"), np.array(expected, "f"), exact=False)
     assert (text is None) == right, text

@@ -568,5 +568,5 @@ def test_print_and_html():
     assert "stage E(i.outer:parallel, i.inner:vectorized)" in str(s) and s._repr_html_().startswith("<pre>")
     text = repr(s.trace)
     assert "C: split(k, nparts=5) -> k.outer, k.inner\n" in text and "C: compute_at(E, i.outer)\n" in text
-    assert "transform_layout([(i1 // 8), i0, (i1 % 8)])" in text and 'schedule: cache_read(A, \'local\', [D]) -> A.local\n' in text
+    assert "transform_layout([(i1 // 8), i0, (i1 % 8)])" in text and "schedule: cache_read(A, 'local', [D]) -> A.local\n" in text
     assert "s[C].compute_at(s[E], i_outer)" in s.as_python()
