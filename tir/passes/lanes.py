@@ -326,7 +326,4 @@ def _has_masks(s: Stmt, in_vectorized: bool) -> bool:
         return True
     if s.__class__ is For:
         in_vectorized = in_vectorized or s.kind == "vectorized"  # type: ignore[attr-defined]
-    for child in children(s):
-        if isinstance(child, Stmt) and _has_masks(child, in_vectorized):
-            return True
-    return False
+    return any(isinstance(child, Stmt) and _has_masks(child, in_vectorized) for child in children(s))

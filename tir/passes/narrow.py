@@ -70,7 +70,7 @@ class _Narrower(Rewriter):
                     found = found and self.fits(operand)
                     stays = stays and operand in self._stays
             elif e.__class__ is Var:
-                stays = stays and e not in self.variables
+                stays = stays and self.variables.get(e, e) is e  # type: ignore[call-overload]
             elif e.__class__ is Cast:
                 stays = False
             self._fits[e] = found
@@ -201,6 +201,9 @@ class _Narrower(Rewriter):
             for memo in (self.memo, *self._at_width.values()):
                 memo.clear()
         new = self.variables[var] = var if var.dtype is kind else var.fresh(kind)
+        if new is not var or known is not None:
+            self._fits.clear()
+            self._stays.clear()
         return new
 
     def rewrite_Allocate(self, node: Allocate) -> Stmt:
