@@ -33,7 +33,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
 def test_tune_then_replay(command, tmp_path: Path) -> None:
     log = tmp_path / "t.db"
-    status, out, err = command("tune", "matmul", 16, 24, 32, "--trials", 9, "--log", log, "--seed", 3)
+    status, out, err = command("tune", "matmul", 16, 24, 32, "--trials", 9, "--log", log, "--seed", 3, "--timeout", 60)
     assert status == 0 and "GFLOP/s after 9 trials (100% valid, stopped: trials)" in out and "the best is" in out, err
     assert f"replay it: tilewright replay matmul 16 24 32 --log {log}" in out
     assert "tuning matmul(16, 24, 32): 9 trials" in err and "round 1: 9/9 trials" in err and "rank correlation" in err

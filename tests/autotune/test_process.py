@@ -25,36 +25,36 @@ def pool():
 
 def test_replies_come_back_in_order(pool: WorkerPool) -> None:
     heard = []
-    replies = pool.map([{"do": "echo", "n": n} for n in range(20)], 10, lambda number, reply: heard.append(number))
+    replies = pool.map([{"do": "echo", "n": n} for n in range(20)], 60, lambda number, reply: heard.append(number))
     assert [reply.data["echo"]["n"] for reply in replies] == list(range(20)) and sorted(heard) == list(range(20))
     assert all(reply.status == "ok" and reply.data["init"] == {"greeting": "hello"} for reply in replies)
     assert len({reply.data["pid"] for reply in replies}) == 2
 
 
 def test_big_answers_and_prints_do_not_break_the_pipe(pool: WorkerPool) -> None:
-    big, noisy = pool.map([{"do": "big"}, {"do": "print"}], 10)
+    big, noisy = pool.map([{"do": "big"}, {"do": "print"}], 60)
     assert len(big.data["text"]) == 3_000_000 and noisy.status == "ok"
 
 
 def test_each_disaster_costs_one_request(pool: WorkerPool) -> None:
     deeds = [{"do": "echo"}, {"do": "raise"}, {"do": "abort"}, {"do": "segfault"}, {"do": "exit"}, {"do": "sleep", "s": 60}, {"do": "echo"}]
     started = time.perf_counter()
-    replies = pool.map(deeds, 1.0)
+    replies = pool.map(deeds, 4.0)
     assert [reply.status for reply in replies] == ["ok", "failed", "crashed", "crashed", "crashed", "timeout", "ok"]
     assert all(reply.stage == "working" for reply in replies)
     _, raised, aborted, segfault, left, slept, _ = replies
     assert raised.text == "ValueError: told to" and raised.data["kind"] == "ValueError"
     assert "SIGABRT" in aborted.text and "last words" in aborted.text
-    assert "SIGSEGV" in segfault.text and "exit status 3" in left.text and "1 s" in slept.text
-    assert time.perf_counter() - started < 20
+    assert "SIGSEGV" in segfault.text and "exit status 3" in left.text and "4 s" in slept.text
+    assert time.perf_counter() - started < 60
 
 
 def test_a_worker_that_cannot_start_says_why(pool: WorkerPool) -> None:
     with WorkerPool(1, "echo_worker", {"fail": True}) as broken:
-        (reply,) = broken.map([{"do": "echo"}], 10)
+        (reply,) = broken.map([{"do": "echo"}], 60)
         assert reply.status == "failed" and "cannot start" in reply.text
     with WorkerPool(1, "no_such_module", {}) as broken:
-        (reply,) = broken.map([{"do": "echo"}], 10)
+        (reply,) = broken.map([{"do": "echo"}], 60)
         assert reply.status == "crashed" and "no_such_module" in reply.text
 
 

@@ -41,7 +41,7 @@ def hazard(cfg, n):
     print("noise")
     return s, [A, B]
 if __name__ == "__main__":
-    run = autotune.tune(autotune.Task("hazard", (64,), target="c"), trials=9, log=sys.argv[1], seed=0, timeout_s=2, progress=False)
+    run = autotune.tune(autotune.Task("hazard", (64,), target="c"), trials=9, log=sys.argv[1], seed=0, timeout_s=5, progress=False)
     print(run.stats["stopped"], run.best.decisions)
 """
 
@@ -58,7 +58,7 @@ def test_every_hazard_costs_its_own_trial(tmp_path: Path) -> None:
     assert rows["raise"][:2] == ("lower_error", "lower") and "ValueError: template bug" in rows["raise"][2]
     assert rows["die"][:2] == ("crashed", "lower") and "SIGABRT" in rows["die"][2]
     assert rows["leave"][:2] == ("crashed", "lower") and "gone" in rows["leave"][2]
-    assert rows["hang"][:2] == ("timeout", "lower") and "2 s" in rows["hang"][2]
+    assert rows["hang"][:2] == ("timeout", "lower") and "5 s" in rows["hang"][2]
     assert rows["wrong"][:2] == ("wrong_result", "verify") and "elements are wrong" in rows["wrong"][2]
     assert len(rows) == 7
 
@@ -163,7 +163,7 @@ def test_a_time_that_is_none_is_a_failed_run(tmp_path: Path) -> None:
 
 def test_what_is_tuned_is_replayed_to_the_letter(tmp_path: Path) -> None:
     task, log = autotune.Task("matmul", (24, 32, 40)), tmp_path / "t.db"
-    run = autotune.tune(task, 10, log, progress=False)
+    run = autotune.tune(task, 10, log, timeout_s=60, progress=False)
     assert run.best.seconds <= run.baseline.seconds and run.best.gflops >= run.baseline.gflops
     assert run.stats["statuses"] == {"ok": 10}
     modules = [autotune.load_best(autotune.Task("matmul", (24, 32, 40)), log) for _ in range(2)]
@@ -182,7 +182,7 @@ def test_any_computation_is_tuned_in_workers(tmp_path: Path) -> None:
     scaled = te.compute((6, 40), lambda i, j: x[i, j] / total[i], name="scaled")
     task = autotune.Task.from_compute([x, scaled])
     assert task.name == "scaled" and task.flops == 480 and task.bytes == 4 * 480
-    run = autotune.tune(task, 6, tmp_path / "t.db", progress=False)
+    run = autotune.tune(task, 6, tmp_path / "t.db", timeout_s=60, progress=False)
     assert run.stats["valid_fraction"] == 1, autotune.record.diagnosis(run.trials)
     again = autotune.Task.from_compute([x, scaled])
     assert again.key == task.key and again.dag_hash == task.dag_hash
@@ -249,7 +249,7 @@ def test_notebook_style_templates_work(tmp_path: Path) -> None:
             s = te.create_schedule(b.op)
             s[b].split(s[b].op.axis[0], factor=WIDTH * cfg.define_knob("k", [1, 2]).val)
             return s, [a, b]
-        run = autotune.tune(autotune.Task("cell", (32,)), 2, LOG, progress=False)
+        run = autotune.tune(autotune.Task("cell", (32,)), 2, LOG, timeout_s=60, progress=False)
         print(run.stats["statuses"])
     """)
     driver = ("import linecache, sys; source = sys.argv[1]; linecache.cache['<cell>'] = (len(source), None, source.splitlines(True), '<cell>')\n"
