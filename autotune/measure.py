@@ -55,7 +55,7 @@ class Measurer:
         self._measure = measure
         self._libraries: dict[str, str] = {}
         self._folder = tempfile.TemporaryDirectory(prefix="tilewright-")
-        spec = {"task": task.to_spec()}
+        spec = {"task": task.to_spec(), "folder": self._folder.name}
         self._builders = WorkerPool(usable_cpus(), f"{__package__}.worker", spec)
         self._runner: WorkerPool | None = None
         self._seed = seed

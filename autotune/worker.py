@@ -6,8 +6,11 @@ A template runs here and nowhere else while a search goes on: one that raises, a
 from __future__ import annotations
 
 import hashlib
+import os
+import shutil
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from ..compiler import build
@@ -22,7 +25,7 @@ def main(parent: int) -> None:
 
 
 def start(init: dict[str, Any], mark: Callable[[str], None]) -> Answer:
-    """`init["task"]`: the task, as `Task.to_spec` describes it."""
+    """`init["task"]`: the task, as `Task.to_spec` describes it; `init["folder"]`: where libraries go."""
     task = Task.from_spec(init["task"])
 
     def make(request: dict[str, Any]) -> dict[str, Any]:
@@ -43,9 +46,12 @@ def start(init: dict[str, Any], mark: Callable[[str], None]) -> Answer:
         except TilewrightError as error:
             return made | {"error": f"{type(error).__name__}: {error}"}
         source_hash = hashlib.sha256(module.get_source(task.target.kind).encode()).hexdigest()[:16]
-        library = module.library_path
+        library = Path(init["folder"]) / f"{source_hash}.so"
+        # A copy, as the cache may drop its own while the search still needs it; renamed into place, as another worker may make the same one.
+        shutil.copyfile(module.library_path, f"{library}.{os.getpid()}")
+        os.replace(f"{library}.{os.getpid()}", library)
         module.close()
-        return made | {"status": "ok", "stage": None, "library": library, "source_hash": source_hash,
+        return made | {"status": "ok", "stage": None, "library": str(library), "source_hash": source_hash,
                        "compile_s": time.perf_counter() - started}
 
     def score(request: dict[str, Any]) -> dict[str, Any]:

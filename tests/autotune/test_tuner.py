@@ -164,8 +164,8 @@ def test_a_time_that_is_none_is_a_failed_run(tmp_path: Path) -> None:
 def test_what_is_tuned_is_replayed_to_the_letter(tmp_path: Path) -> None:
     task, log = autotune.Task("matmul", (24, 32, 40)), tmp_path / "t.db"
     run = autotune.tune(task, 10, log, timeout_s=60, progress=False)
+    assert run.stats["statuses"] == {"ok": 10}, autotune.record.diagnosis(run.trials)
     assert run.best.seconds <= run.baseline.seconds and run.best.gflops >= run.baseline.gflops
-    assert run.stats["statuses"] == {"ok": 10}
     modules = [autotune.load_best(autotune.Task("matmul", (24, 32, 40)), log) for _ in range(2)]
     assert modules[0].get_source() == modules[1].get_source()
     a, b, c = (np.random.default_rng(0).standard_normal(shape).astype("f") for shape in ((24, 40), (40, 32), (24, 32)))
