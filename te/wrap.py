@@ -57,6 +57,8 @@ class _Wrap(Rewriter):
         value = self.rewrite(node.value)
         if not node.exact:
             value = _as_data(value)
+        if node.exact and _as_data(node) is not node:  # int64 to int32: the user asked for the low bits
+            value = call("wrap", value)
         return node if value is node.value else node.with_children((value,))
 
     def rewrite_Call(self, node: Call) -> Expr:

@@ -84,3 +84,26 @@ def test_a_divisor_that_becomes_zero_where_it_is_not_used():
     q, d = np.zeros(1, "int32"), np.zeros(1, "f")
     tw.build(s, [A, Q, D], target="c")(a + 1, q, d)
     assert q[0] == -1 and d[0] == np.inf
+
+
+def test_index_arithmetic_that_is_cast_wraps_in_the_dtype_asked_for():
+    def low(i):
+        return i.astype("uint32") - te.const(5, "uint32")
+
+    def high(i):
+        return (i.astype("int64") * (1 << 30)).astype("int32")
+
+    shape = (8,)
+    ops = [
+        te.compute(shape, lambda i: te.select(low(i) < te.const(10, "uint32"), 1, 0), name="X"),
+        te.compute(shape, lambda i: low(i) // te.const(3, "uint32"), name="Y"),
+        te.compute(shape, lambda i: high(i) // 7, name="Z"),
+        te.compute((8, 70000), lambda i, j: i * 70000 * j, name="W"),
+    ]
+    found = [np.zeros([int(e) for e in t.shape], t.dtype) for t in ops]
+    tw.build(te.create_schedule([t.op for t in ops]), ops, target="c")(*found)
+    i = np.arange(8)
+    below = i.astype("uint32") - np.uint32(5)
+    product = (i[:, None] * 70000 * np.arange(70000)).astype("int32")
+    for got, want in zip(found, (below < 10, below // np.uint32(3), (i * (1 << 30)).astype("int32") // 7, product), strict=True):
+        np.testing.assert_array_equal(got, want)

@@ -1040,8 +1040,8 @@ def cast(a: Expr, to: DType) -> Expr:
         else:
             span = 1 << to.bits
             return const((value - to.low) % span + to.low, to)
-    elif a.exact and to.bits < 32 and not kind.is_bool:
-        exact = False  # a narrow type holds what wraps; index arithmetic is never cast to one
+    elif a.exact and (to.bits < 32 or to.kind == "uint") and not kind.is_bool:
+        exact = False  # a narrow or unsigned type holds what wraps; index arithmetic is never cast to one
     if a.__class__ is Ramp and exact:
         return ramp(cast(a.base, to.element), cast(a.stride, to.element), to.lanes)
     return _intern_on(a, (Cast, to), to, exact, Cast, value=a)

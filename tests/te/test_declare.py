@@ -243,6 +243,8 @@ def test_index_arithmetic_as_a_value_wraps_where_it_may_not_fit():
     assert wraps(te.compute((n, n), lambda i, j: (i * j).astype("float32"))) == ["wrap(i * j)"]
     assert wraps(te.compute((n, n), lambda i, j: te.if_then_else(i * j < 7, A[0, 0], 0.0))) == []  # a condition on indices is exact
     assert wraps(te.compute((n, n), lambda i, j: i + j)) == []
+    assert wraps(te.compute((n, n), lambda i, j: (i.astype("int64") * j).astype("int32") // 3)) == ["wrap(int64(i) * int64(j))"]
+    assert wraps(te.compute((n, n), lambda i, j: i.astype("int64").astype("int32") // 3)) == []
     X = te.placeholder((n, n), "int32", "X")
     assert wraps(te.compute((n, n), lambda i, j: te.select(X[i, j] < i * j, 1, 0))) == ["wrap(i * j)"]
     Y = te.placeholder((n * n,), "int8", "Y")

@@ -142,7 +142,7 @@ def test_values_keep_their_dtype_and_wrap_in_it():
     func = Func("f", (a, c, d), frozenset([c, d]), nested([i], body))
     new = Narrow().run(func, Target("c"))
     lines = [line.strip() for line in str(new).splitlines()]
-    assert lines[-2] == "C[i] = wrap(int32(int64(i) * int64(1073741824))) + A[i]"
+    assert lines[-2] == "C[i] = int32(wrap(int64(i) * int64(1073741824))) + A[i]"
     assert lines[-1] == "D[i] = int64(i) * int64(1073741824)"
     results = []
     for each in (func, new):

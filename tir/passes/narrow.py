@@ -15,7 +15,26 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ..bounds import constant_bounds
 from ..dtype import INT32, INT64, DType
-from ..expr import Binary, Broadcast, Cast, Choice, Comparison, Const, Expr, Load, Ramp, Var, broadcast, cast, const, load, maximum, ramp
+from ..expr import (
+    Binary,
+    Broadcast,
+    Call,
+    Cast,
+    Choice,
+    Comparison,
+    Const,
+    Expr,
+    Load,
+    Ramp,
+    Var,
+    broadcast,
+    call,
+    cast,
+    const,
+    load,
+    maximum,
+    ramp,
+)  # fmt: skip
 from ..stmt import Allocate, Bind, For, Func, Place, Prefetch, Stmt, Store
 from ..verify import CLOSED, NARROW, TYPED
 from ..visit import Rewriter
@@ -127,11 +146,25 @@ class _Narrower(Rewriter):
         found = self.memo.get(node)
         if found is None:
             if node.exact and node.dtype.is_integer:
-                found = cast(self.index(node), node.dtype)
+                found = self._value(node)
             else:
                 found = self._table[node.__class__](self, node)
             self.memo[node] = found
         return found
+
+    def _value(self, e: Expr) -> Expr:
+        """The exact `e` as a number of its dtype, in which it wraps."""
+        wide = self.variables.get(e, e) if e.__class__ is Var else self.index(e)  # type: ignore[call-overload]
+        low, high = constant_bounds(e)
+        if wide.dtype is not e.dtype and (low is None or high is None or low < e.dtype.low or high > e.dtype.high):
+            wide = call("wrap", wide)
+        return cast(wide, e.dtype)
+
+    def rewrite_Call(self, node: Call) -> Expr:
+        if node.name == "wrap" and node.args[0].exact:
+            value = self._value(node.args[0])
+            return call("wrap", value) if value.exact else value
+        return self.rewrite_children(node)  # type: ignore[no-any-return]
 
     def rewrite_Comparison(self, node: Comparison) -> Expr:
         a, b = node.a, node.b
