@@ -45,10 +45,8 @@ def find_best(task: Task, log: str | os.PathLike[str] | None = None) -> tuple[Tr
                 if isinstance(target, dict) and target.get("kind") == task.target.kind:
                     found.append((-_likeness(target, task.target), trial.seconds or 0.0, trial, path, target))
     if not found:
-        where = ", ".join(str(path) for path in paths) or "no log: there is none yet"
-        raise LogError(
-            f"no tuned schedule of {task} for target {task.target.kind} in {where}; to tune it: {task.command('tune', None if log is None else str(log))}"
-        )
+        where = f"in {', '.join(str(path) for path in paths)}" if paths else "(there is no log yet)"
+        raise LogError(f"no tuned schedule of {task} for target {task.target.kind} {where}; to tune it: {_tune_command(task, log)}")
     best = min(found, key=lambda item: item[:2])
     other = None if best[4] == json.loads(task.target.to_json()) else _text(best[4])
     return best[2], best[3], other
@@ -62,8 +60,12 @@ def load_best(task: Task, log: str | os.PathLike[str] | None = None) -> Module:
     """
     trial, path, other = find_best(task, log)
     if other is not None:
-        _say_once(f"tilewright: the schedule of {task} in {path} was measured on another target ({other}); to tune it here: {task.command('tune')}")
+        _say_once(f"tilewright: the schedule of {task} in {path} was measured on another target ({other}); to tune it here: {_tune_command(task, log)}")
     return task.build(trial.trace, trial.decisions)
+
+
+def _tune_command(task: Task, log: str | os.PathLike[str] | None) -> str:
+    return task.command("tune", None if log is None else str(log))
 
 
 def _likeness(found: dict[str, Any], wanted: Target) -> float:

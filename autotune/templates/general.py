@@ -221,7 +221,7 @@ def _parallel_outer(cfg: Config, stage: Any, outer: list[IterVar], name: str, ke
     most = max(1, len(outer) - keep)
     extents = [int(stage.nominal_extent(axis)) for axis in outer]
     enough = next((count for count in range(1, most + 1) if math.prod(extents[:count]) >= 4 * cfg.target.threads), most)
-    work = math.prod(extents) * math.prod(_extent(axis) for axis in getattr(stage.op, "reduce_axis", ()))
+    work = math.prod(extents) * math.prod(_extent(axis) for axis in getattr(stage.op, "reduce_axis", ()) if _is_constant(axis))
     count = cfg.define_knob(
         f"{name}.parallel", [enough, *(n for n in range(0, len(outer) + 1) if n != enough)], default=enough if work >= _PARALLEL_WORK else 0
     ).val

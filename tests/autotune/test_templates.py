@@ -104,6 +104,11 @@ def test_any_computation_has_a_default_schedule() -> None:
     values, result = np.ones((300, 200), "f"), np.zeros((), "f")
     tw.build(autotune.default_schedule(total, Target("c", threads=2)), [table, total], target="c")(values, result)
     assert result == 60_000
+    n = te.size_var("n")
+    wide, q = te.placeholder((4, n), name="wide"), te.reduce_axis((0, n), "q")
+    sums, found = te.compute((4,), lambda i: te.sum(wide[i, q], axis=q), name="sums"), np.zeros(4, "f")
+    tw.build(autotune.default_schedule(sums), [wide, sums])(np.ones((4, 7), "f"), found)
+    assert found.tolist() == [7] * 4
     op = OPERATORS["matmul"](8, 8, 8)
     assert autotune.default_schedule(op, "c").as_python() == autotune.Task("matmul", (8, 8, 8)).instantiate({}).schedule.as_python()
     assert np.prod(z.shape) and autotune.default_schedule(z, "c").as_python() == schedule.as_python()

@@ -206,7 +206,8 @@ def test_a_record_of_another_target_serves_and_says_so(tmp_path: Path, capsys: p
     task = autotune.Task("toy", (64,), target=Target("c", threads=3))
     for _ in range(2):
         autotune.load_best(task, log)
-    assert capsys.readouterr().err.count("was measured on another target") == 1
+    said = capsys.readouterr().err
+    assert said.count("was measured on another target") == 1 and f"tilewright tune toy 64 --target c --threads 3 --log {log}\n" in said
 
 
 @pytest.mark.parametrize(("call", "words"), [
