@@ -158,10 +158,13 @@ def _is_extension(kind: np.dtype[Any]) -> bool:
     return kind.name.startswith(("bfloat", "float8"))
 
 
+_ML_DTYPES_NAMES = {"float8_e4m3": "float8_e4m3fn"}  # its type of our name has infinities
+
+
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """NumPy's dtype of that name; those it does not have come from ml_dtypes."""
     if name.startswith(("bfloat", "float8")):
-        narrow: np.dtype[Any] = np.dtype(getattr(optional_import("ml_dtypes", f"an array of {name}", "dtypes"), name))
+        narrow: np.dtype[Any] = np.dtype(getattr(optional_import("ml_dtypes", f"an array of {name}", "dtypes"), _ML_DTYPES_NAMES.get(name, name)))
         return narrow
     return np.dtype(str(name))
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright import te
-from tilewright.autotune.verify import Check, describe_mismatch, exact_limit, make_check
+from tilewright.autotune.verify import Check, describe_mismatch, exact_limit, make_check, numpy_dtype
 from tilewright.te.library.operator import OPERATORS
 from tilewright.tir.errors import ArgumentError
 
@@ -97,3 +97,7 @@ def test_a_reference_of_the_wrong_shape_is_refused() -> None:
         make_check([x, y], lambda a: a[:4], seed=0)
     with pytest.raises(ArgumentError, match="2 outputs, the computation has 1"):
         make_check([x, y], lambda a: (a, a), seed=0)
+
+
+def test_float8_is_of_the_type_without_infinities():
+    assert np.isnan(np.array(1e6).astype(numpy_dtype("float8_e4m3")))
