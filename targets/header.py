@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-import re
-
 from ..tir.target import Target
+from .c_types import SCALARS, is_reserved
 from .generated import ArgumentSpec, Signature
-
-# Types without a portable C name are passed as the bits that hold them.
-_C_TYPES = {
-    "bool": "uint8_t",
-    "int8": "int8_t",
-    "uint8": "uint8_t",
-    "int16": "int16_t",
-    "uint16": "uint16_t",
-    "int32": "int32_t",
-    "uint32": "uint32_t",
-    "int64": "int64_t",
-    "uint64": "uint64_t",
-    "float16": "uint16_t",
-    "bfloat16": "uint16_t",
-    "float8_e4m3": "uint8_t",
-    "float8_e5m2": "uint8_t",
-    "float32": "float",
-    "float64": "double",
-}
+from .writer import Identifiers
 
 
 def c_header(signature: Signature, target: Target, library_file: str) -> str:
     """The text of the header: one prototype, with the meaning of each parameter."""
     guard = f"TILEWRIGHT_{signature.name.upper()}_H"
-    names = _parameter_names(signature)
+    identifiers = Identifiers(is_reserved)
+    names = [identifiers.fresh(name) for name in (*(spec.name for spec in signature), *signature.sizes)]
     arrays = [_declaration(spec, name) for spec, name in zip(signature, names, strict=False)]
     parameters = arrays + [f"int64_t {name}" for name in names[len(signature) :]]
     described = "\n".join(
@@ -66,28 +48,4 @@ int32_t {signature.name}({", ".join(parameters) or "void"});
 
 
 def _declaration(spec: ArgumentSpec, name: str) -> str:
-    return f"{'' if spec.is_output else 'const '}{_C_TYPES[spec.dtype]} *{name}"
-
-
-def _parameter_names(signature: Signature) -> list[str]:
-    """C identifiers for the arguments and the sizes, as near to their names as can be, no two alike."""
-    names: list[str] = []
-    for wanted in (*(spec.name for spec in signature), *signature.sizes):
-        name = re.sub(r"\W", "_", wanted, flags=re.ASCII) or "argument"
-        if not name[0].isalpha() or name in _RESERVED:
-            name = f"arg_{name}"
-        while name in names:
-            name += "_"
-        names.append(name)
-    return names
-
-
-# Words that C or C++ keeps for itself.
-_RESERVED = frozenset(
-    re.findall(
-        r"\w+",
-        "auto break case char const continue default do double else enum extern float for goto if inline int long register restrict return"
-        " short signed sizeof static struct switch typedef union unsigned void volatile while class template this new delete public"
-        " private protected virtual operator namespace using try catch throw bool true false and or not xor",
-    )
-)
+    return f"{'' if spec.is_output else 'const '}{SCALARS[spec.dtype][0]} *{name}"

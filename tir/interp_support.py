@@ -11,6 +11,7 @@ import numpy as np
 from .dtype import DType
 from .errors import InternalError, TilewrightError
 from .intrin import INTRINSICS
+from .optional import optional_import
 
 Array = np.ndarray[Any, Any]
 
@@ -23,10 +24,7 @@ def numpy_dtype(kind: DType) -> np.dtype[Any]:
     """The NumPy type of an element; those that NumPy lacks come from the package ml_dtypes."""
     name = str(kind.element)
     if kind.is_float and (name == "bfloat16" or kind.element.bits == 8):
-        try:
-            import ml_dtypes
-        except ImportError:
-            raise TilewrightError(f"{name} in NumPy needs the package ml_dtypes: pip install ml_dtypes") from None
+        ml_dtypes = optional_import("ml_dtypes", f"{name} in NumPy", "dtypes")
         return np.dtype(getattr(ml_dtypes, {"float8_e4m3": "float8_e4m3fn"}.get(name, name)))  # type: ignore[no-any-return]
     return np.dtype(name)
 

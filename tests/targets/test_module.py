@@ -187,7 +187,7 @@ def test_loading_twice_gives_the_file_that_is_there_now(tmp_path):
 
 
 def test_what_cannot_be_loaded_or_exported(tmp_path):
-    with pytest.raises(TargetError, match=r"nothing\.so cannot be read: No such file"):
+    with pytest.raises(TargetError, match=r"nothing\.so' cannot be read: No such file"):
         load_module(tmp_path / "nothing.so")
     with pytest.raises(TargetError, match="not a library that Tilewright exported"):
         load_module(np.__file__)
