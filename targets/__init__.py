@@ -1,1 +1,6 @@
-"""targets."""
+"""From a function that went through the pipeline to a callable module: generating C, compiling, loading, checking arguments, timing.
+
+Read in this order: generated (what a generator hands over), writer, c_types, c_math_table, c_math, c_helpers, c_expressions, c_storage, c (the
+generator); cache, toolchain, openmp, loader (source to library); dlpack, sizes, arrays (the arguments of a call); timer, header, module;
+doctor.
+"""

@@ -16,7 +16,7 @@ from ..tir.expr import Buffer, Const, Expr, Var
 from ..tir.printer import Names, expression_text
 from ..tir.stmt import Allocate, Bind, For, Func, If, Prefetch, Produce, Seq, Stmt, Store
 from ..tir.target import Target
-from ..tir.visit import _dispatch_table, variables_of, walk
+from ..tir.visit import dispatch_table, variables_of, walk
 from .c_expressions import PRODUCT, SUM, UNARY, CExpressions, constant_stride, in_memory, natural_mask_bits
 from .c_storage import ARENA_POOL, Aliases, Captured, register_buffers
 from .c_types import is_library_function, is_reserved, scalar_type, vector_element
@@ -43,7 +43,7 @@ class CGenerator(CExpressions):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        cls._statement_table = _dispatch_table(cls, "write_")
+        cls._statement_table = dispatch_table(cls, "write_")
 
     def __init__(self, func: Func, target: Target) -> None:
         super().__init__(target.vector_bytes)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from ..tir.dtype import DType, dtype
 from ..tir.errors import InternalError
 from ..tir.expr import Binary, Broadcast, Buffer, Call, Cast, Choice, Const, Expr, Load, Not, Ramp, Var
-from ..tir.visit import _dispatch_table
+from ..tir.visit import dispatch_table
 from .c_helpers import Helpers, has_conversion
 from .c_types import SMALL_FLOATS, float_constant, integer_constant, is_reserved, scalar_type, small_float_bits
 from .writer import Identifiers
@@ -52,7 +52,7 @@ class CExpressions:
     _table: ClassVar[dict[type, Callable[..., tuple[str, int]]]]
 
     def __init_subclass__(cls) -> None:
-        cls._table = _dispatch_table(cls, "text_of_")
+        cls._table = dispatch_table(cls, "text_of_")
 
     def __init__(self, vector_bytes: int) -> None:
         self.helpers = Helpers(vector_bytes)

@@ -1,7 +1,8 @@
 """The loop language: expressions, statements, what is known about them, and the passes that rewrite them.
 
-Read in this order: errors, dtype, node, intrin, expr, printer, stmt, visit; affine, bounds, digits, proofs, rules, matching, knowledge,
-simplify, interval; verify, interp; passes/.
+Read in this order: errors, config, optional, target; dtype, node, intrin, printer, expr, stmt, visit (the language); affine, bounds, digits,
+proofs, rules, matching, knowledge, simplify, interval (what is known about values); interp_support, interp (what a function means);
+liveness, witness, verify (what may be claimed about one); passes/.
 """
 
 from typing import Any

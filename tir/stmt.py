@@ -9,12 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from .expr import Buffer, Const, Expr, Var, as_expr
 from .printer import Names, function_text, statement_lines
-
-LOOP_KINDS = ("serial", "parallel", "vectorized", "unrolled", "thread")
 
 
 class Stmt:
@@ -147,8 +144,6 @@ class Func:
 
     __repr__ = __str__
 
-
-Node: TypeAlias = Expr | Stmt
 
 
 def seq(*statements: Stmt | None) -> Stmt:

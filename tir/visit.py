@@ -27,7 +27,7 @@ def _node_classes() -> dict[str, type]:
 _CLASSES = _node_classes()
 
 
-def _dispatch_table(cls: type, prefix: str) -> dict[type, Callable[..., Any]]:
+def dispatch_table(cls: type, prefix: str) -> dict[type, Callable[..., Any]]:
     """class of node -> method, the most derived named class winning."""
     table: dict[type, Callable[..., Any]] = {}
     for node_class in _CLASSES.values():
@@ -45,7 +45,7 @@ class Visitor:
     _table: ClassVar[dict[type, Callable[..., Any]]]
 
     def __init_subclass__(cls) -> None:
-        cls._table = _dispatch_table(cls, "visit_")
+        cls._table = dispatch_table(cls, "visit_")
 
     def __init__(self) -> None:
         self._seen: set[Expr] = set()
@@ -102,7 +102,7 @@ class Rewriter:
     _table: ClassVar[dict[type, Callable[..., Any]]]
 
     def __init_subclass__(cls) -> None:
-        cls._table = _dispatch_table(cls, "rewrite_")
+        cls._table = dispatch_table(cls, "rewrite_")
         for node_class, method in cls._table.items():
             if method is Rewriter.rewrite_Expr or method is Rewriter.rewrite_Stmt:  # not overridden: straight to what they do
                 cls._table[node_class] = _REBUILD.get(node_class, method)

@@ -1,4 +1,8 @@
-"""The passes, by name, and the pipelines made of them."""
+"""The passes, by name, and the pipelines made of them.
+
+Read manager (what a pass is), pipeline (their order, and why), then a file for each pass in that order; lanes answers questions for
+vectorize. instruments watch a pipeline run.
+"""
 
 from .flatten import Flatten
 from .hoist import Hoist
