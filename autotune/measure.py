@@ -24,7 +24,7 @@ from .task import Task
 from .verify import make_check
 
 MIN_REPEAT_MS = 12.0
-GIVE_UP_FACTOR = 5.0             # a candidate that takes this many times the best time is not timed with care
+GIVE_UP_FACTOR = 5.0  # a candidate that takes this many times the best time is not timed with care
 _SCORE_BATCH = 16
 
 Features = np.ndarray[Any, np.dtype[np.float32]]
@@ -94,7 +94,7 @@ class Measurer:
 
     def _extract(self, candidates: list[Decisions]) -> None:
         """Features of new candidates. One whose template dies or never returns is found by its mark, left out, and the rest asked again."""
-        batches = [candidates[start:start + _SCORE_BATCH] for start in range(0, len(candidates), _SCORE_BATCH)]
+        batches = [candidates[start : start + _SCORE_BATCH] for start in range(0, len(candidates), _SCORE_BATCH)]
         while batches:
             replies = self._builders.map([{"candidates": batch} for batch in batches], self._timeout_s + 0.05 * _SCORE_BATCH)
             again: list[list[Decisions]] = []
@@ -105,7 +105,7 @@ class Measurer:
                     continue
                 culprit = int(reply.stage) if reply.stage.isdigit() else 0
                 self.features[decisions_key(batch[culprit])] = None
-                rest = batch[:culprit] + batch[culprit + 1:]
+                rest = batch[:culprit] + batch[culprit + 1 :]
                 if rest:
                     again.append(rest)
             batches = again
@@ -114,8 +114,10 @@ class Measurer:
 
     def run(self, proposals: Sequence[Proposal], round_number: int, best_s: float | None, on_trial: Callable[[Trial], None]) -> list[Trial]:
         """A trial for each proposal, in order; `on_trial` is called with each as soon as it is known."""
-        trials = [Trial(dict(proposal.decisions), "ok", predicted=proposal.predicted, generator=proposal.generator, round=round_number,
-                        flops=self.task.flops) for proposal in proposals]
+        trials = [
+            Trial(dict(proposal.decisions), "ok", predicted=proposal.predicted, generator=proposal.generator, round=round_number, flops=self.task.flops)
+            for proposal in proposals
+        ]
         if self._measure is not None:
             self._pretend(trials, on_trial)
             return trials

@@ -51,8 +51,7 @@ def start(init: dict[str, Any], mark: Callable[[str], None]) -> Answer:
         shutil.copyfile(module.library_path, f"{library}.{os.getpid()}")
         os.replace(f"{library}.{os.getpid()}", library)
         module.close()
-        return made | {"status": "ok", "stage": None, "library": str(library), "source_hash": source_hash,
-                       "compile_s": time.perf_counter() - started}
+        return made | {"status": "ok", "stage": None, "library": str(library), "source_hash": source_hash, "compile_s": time.perf_counter() - started}
 
     def score(request: dict[str, Any]) -> dict[str, Any]:
         """Features of several candidates, None for one whose schedule fails; the marks tell how far it came."""
@@ -62,7 +61,7 @@ def start(init: dict[str, Any], mark: Callable[[str], None]) -> Answer:
             try:
                 candidate = task.instantiate(decisions)
                 found.append(extract(candidate.schedule, candidate.tensors, task.target))
-            except Exception:                           # what is wrong with it will be told if it is ever measured
+            except Exception:  # what is wrong with it will be told if it is ever measured
                 found.append(None)
         return {"features": found}
 

@@ -62,18 +62,27 @@ def test_show_and_run_need_no_tuning(command) -> None:
     assert status == 0 and "conv2d(1, 4, 8, 8, 6, 3, 3, padding=1, stride=(2, 1))" in out and "right (exactly)" in out
 
 
-@pytest.mark.parametrize(("words", "status", "says"), [
-    (["tune", "nosuch", 1, 2], 1, "no operator or template 'nosuch'; known are"), (["tune", "matmul", 1, 2], 1, "matmul takes M, N, K"),
-    (["tune", "matmul", "x", 2, 3], 1, "M is 'x': expected a positive int"), (["tune", "matmul", 8, 8, 8, "--target", "nosuch"], 1, "nosuch"),
-    (["tune", "matmul", 8, 8, 8, "--trials", -1], 2, "-1 is not in the range"), (["tune", "matmul", 8, 8, 8, "--opt", "padding"], 1, "KEY=VALUE"),
-    (["run", "matmul", 8, 8, 8, "--opt", "name=x"], 1, "unknown option 'name'"),
-    (["run", "matmul", 8, 8, 8, "--opt", "target=x"], 1, "chosen by --target"),
-    (["tune", "matmul", 8, 8, 8, "--opt", "padding=1"], 1, "unknown option 'padding': matmul takes"),
-    (["replay", "matmul", 8, 8, 8, "--log", "/nonexistent/x.db"], 1, "no tuning log at '/nonexistent/x.db'"),
-    (["log", "best", "--log", "/nonexistent/x.db"], 1, "no tuning log at"), (["show", "softmax"], 1, "softmax"),
-    (["tune", "matmul", 8, 8, 8, "--log", "/proc/nowhere/t.db"], 1, "cannot make a tuning log"), (["launch"], 2, "No such command 'launch'"),
-    (["show", "matmul", 8, 8, 8, "--stage", "ptx"], 2, "'ptx' is not one of"), (["run", "matmul", 8, 8, 8, "--march", "-rm"], 1, "march '-rm'"),
-])
+@pytest.mark.parametrize(
+    ("words", "status", "says"),
+    [
+        (["tune", "nosuch", 1, 2], 1, "no operator or template 'nosuch'; known are"),
+        (["tune", "matmul", 1, 2], 1, "matmul takes M, N, K"),
+        (["tune", "matmul", "x", 2, 3], 1, "M is 'x': expected a positive int"),
+        (["tune", "matmul", 8, 8, 8, "--target", "nosuch"], 1, "nosuch"),
+        (["tune", "matmul", 8, 8, 8, "--trials", -1], 2, "-1 is not in the range"),
+        (["tune", "matmul", 8, 8, 8, "--opt", "padding"], 1, "KEY=VALUE"),
+        (["run", "matmul", 8, 8, 8, "--opt", "name=x"], 1, "unknown option 'name'"),
+        (["run", "matmul", 8, 8, 8, "--opt", "target=x"], 1, "chosen by --target"),
+        (["tune", "matmul", 8, 8, 8, "--opt", "padding=1"], 1, "unknown option 'padding': matmul takes"),
+        (["replay", "matmul", 8, 8, 8, "--log", "/nonexistent/x.db"], 1, "no tuning log at '/nonexistent/x.db'"),
+        (["log", "best", "--log", "/nonexistent/x.db"], 1, "no tuning log at"),
+        (["show", "softmax"], 1, "softmax"),
+        (["tune", "matmul", 8, 8, 8, "--log", "/proc/nowhere/t.db"], 1, "cannot make a tuning log"),
+        (["launch"], 2, "No such command 'launch'"),
+        (["show", "matmul", 8, 8, 8, "--stage", "ptx"], 2, "'ptx' is not one of"),
+        (["run", "matmul", 8, 8, 8, "--march", "-rm"], 1, "march '-rm'"),
+    ],
+)
 def test_bad_requests_get_a_sentence(command, words, status: int, says: str) -> None:
     found, out, err = command(*words)
     assert (found, out) == (status, "") and says in err and "Traceback" not in err
@@ -110,8 +119,13 @@ def test_a_search_that_is_told_to_end_keeps_what_was_measured(tmp_path: Path, se
     """No worker and no folder is left, the log is whole, and the best so far is printed."""
     words = ["tune", "matmul", "16", "24", "32", "--trials", "4000", "--log", str(tmp_path / "t.db")]
     (tmp_path / "scratch").mkdir()
-    process = subprocess.Popen([sys.executable, "-m", "tilewright", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                               env={**os.environ, "TMPDIR": str(tmp_path / "scratch")})
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tilewright", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path / "scratch")},
+    )
     assert process.stderr is not None
     for line in process.stderr:
         if line.startswith("round 0"):

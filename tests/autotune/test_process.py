@@ -72,10 +72,12 @@ def processes_with(mark: str) -> list[int]:
 def test_no_child_outlives_a_killed_parent() -> None:
     mark = f"TILEWRIGHT_TEST_MARK={os.getpid()}-{time.monotonic_ns()}"
     name, _, value = mark.partition("=")
-    code = (f"import sys; sys.path.insert(0, {HERE!r})\nfrom tilewright.autotune.process import WorkerPool\n"
-            "with WorkerPool(2, 'echo_worker', {}) as pool:\n"
-            "    pool.map([{'do': 'echo'}, {'do': 'echo'}], 30); print('ready', flush=True)\n"
-            "    pool.map([{'do': 'sleep', 's': 60}, {'do': 'sleep', 's': 60}], 60)\n")
+    code = (
+        f"import sys; sys.path.insert(0, {HERE!r})\nfrom tilewright.autotune.process import WorkerPool\n"
+        "with WorkerPool(2, 'echo_worker', {}) as pool:\n"
+        "    pool.map([{'do': 'echo'}, {'do': 'echo'}], 30); print('ready', flush=True)\n"
+        "    pool.map([{'do': 'sleep', 's': 60}, {'do': 'sleep', 's': 60}], 60)\n"
+    )
     parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env={**os.environ, name: value})
     assert parent.stdout is not None and parent.stdout.readline() == "ready\n"
     assert len(processes_with(mark)) == 3

@@ -54,14 +54,19 @@ def test_a_right_kernel_is_timed(runner: WorkerPool) -> None:
     assert len(reply.data["repeats"]) in (5, 10) and all(1e-8 < seconds < 1e-2 for seconds in reply.data["repeats"])
 
 
-@pytest.mark.parametrize(("name", "words"), [
-    ("wrong", "64 of 64 elements are wrong, the first at [0]: 0.0, expected 1.0"),
-    ("unwritten", "1 of 64 elements are wrong, the first at [63]: nan, expected 64.0"),
-    ("writes_input", "input 0 was written to"), ("later_wrong", "the first at [9]")])
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("wrong", "64 of 64 elements are wrong, the first at [0]: 0.0, expected 1.0"),
+        ("unwritten", "1 of 64 elements are wrong, the first at [63]: nan, expected 64.0"),
+        ("writes_input", "input 0 was written to"),
+        ("later_wrong", "the first at [9]"),
+    ],
+)
 def test_a_wrong_kernel_is_never_timed_as_right(runner: WorkerPool, name: str, words: str) -> None:
     reply = run(runner, library(name))
     assert reply.status == "ok" and reply.data["status"] == "wrong_result" and words in reply.data["error"]
-    assert run(runner, library("right")).data["status"] == "ok"          # the inputs are as before
+    assert run(runner, library("right")).data["status"] == "ok"  # the inputs are as before
 
 
 @pytest.mark.parametrize(("name", "words"), [("abort", "SIG"), ("segfault", "SIGSEGV"), ("exit", "exit status 5")])

@@ -90,8 +90,10 @@ def keys(run) -> list[str]:
 
 
 def test_the_same_seed_proposes_the_same(tmp_path: Path) -> None:
-    runs = [autotune.tune(autotune.Task("toy", (64,)), 24, tmp_path / f"{number}.db", seed=seed, measure=pretend, progress=False)
-            for number, seed in enumerate((0, 0, 1))]
+    runs = [
+        autotune.tune(autotune.Task("toy", (64,)), 24, tmp_path / f"{number}.db", seed=seed, measure=pretend, progress=False)
+        for number, seed in enumerate((0, 0, 1))
+    ]
     assert keys(runs[0]) == keys(runs[1]) != keys(runs[2]) and len(set(keys(runs[0]))) == 24
     first = runs[0].trials
     assert [trial.generator for trial in first[:2]] == ["default", "suggested"] and first[1].decisions["tile"] == [8]
@@ -148,16 +150,18 @@ def test_an_interrupt_before_anything_was_measured_goes_on(tmp_path: Path) -> No
 
 
 def test_failures_are_counted_on_screen_and_a_run_prints_as_a_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = autotune.tune(autotune.Task("toy", (64,)), 8, tmp_path / "t.db", progress=True,
-                        measure=lambda candidates: [1.0, None, float("inf"), *[2.0] * (len(candidates) - 3)])
+    run = autotune.tune(
+        autotune.Task("toy", (64,)), 8, tmp_path / "t.db", progress=True, measure=lambda candidates: [1.0, None, float("inf"), *[2.0] * (len(candidates) - 3)]
+    )
     assert "8/8 trials, 6 valid (2 run_error), best 1 s" in capsys.readouterr().err
     assert str(run).startswith("toy(64): 1 s, 0.0 GFLOP/s after 8 trials (75% valid, stopped: trials)\n") and "failures: 2 x run_error" in str(run)
     assert repr(run) == str(run) and run._repr_html_().startswith("<pre>toy(64)") and repr(run.task).startswith("<Task toy(64) on c ")
 
 
 def test_a_time_that_is_none_is_a_failed_run(tmp_path: Path) -> None:
-    run = autotune.tune(autotune.Task("toy", (64,)), 8, tmp_path / "t.db", progress=False,
-                        measure=lambda candidates: [1.0, None, float("inf"), *[2.0] * (len(candidates) - 3)])
+    run = autotune.tune(
+        autotune.Task("toy", (64,)), 8, tmp_path / "t.db", progress=False, measure=lambda candidates: [1.0, None, float("inf"), *[2.0] * (len(candidates) - 3)]
+    )
     assert run.stats["statuses"] == {"ok": 6, "run_error": 2} and run.stats["valid_fraction"] == 0.75
 
 
@@ -210,18 +214,21 @@ def test_a_record_of_another_target_serves_and_says_so(tmp_path: Path, capsys: p
     assert said.count("was measured on another target") == 1 and f"tilewright tune toy 64 --target c --threads 3 --log {log}\n" in said
 
 
-@pytest.mark.parametrize(("call", "words"), [
-    (lambda: autotune.Task("nosuch", (1,)), "'nosuch'; known are .*matmul.*toy"),
-    (lambda: autotune.Task("matmul", (1, 2)), "matmul takes M, N, K and the options"),
-    (lambda: autotune.Task("matmul", (1, 2, "x")), "K is 'x': expected a positive int"),
-    (lambda: autotune.Task("conv2d", (1, 4, 8, 8, 4, 3, 3), pading=1), "unknown option 'pading'.*padding"),
-    (lambda: autotune.Task("matmul", (1, 2, 3), name="x"), "unknown option 'name'"),
-    (lambda: autotune.Task("attention", (1, 8, 4, 4, 4), kv_heads=3), "^attention: kv_heads=3 must divide"),
-    (lambda: autotune.Task("toy", ()), "toy takes n and the options broken"),
-    (lambda: autotune.Task.from_compute([te.placeholder((4,), name="A")]), "none of these is computed: A"),
-    (lambda: autotune.tune(autotune.Task("toy", (8,)), 0, "unused.db"), "at least 1, found 0"),
-    (lambda: autotune.tune(autotune.Task("toy", (8,)), 1, "unused.db", search="luck"), "no search 'luck'"),
-])
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: autotune.Task("nosuch", (1,)), "'nosuch'; known are .*matmul.*toy"),
+        (lambda: autotune.Task("matmul", (1, 2)), "matmul takes M, N, K and the options"),
+        (lambda: autotune.Task("matmul", (1, 2, "x")), "K is 'x': expected a positive int"),
+        (lambda: autotune.Task("conv2d", (1, 4, 8, 8, 4, 3, 3), pading=1), "unknown option 'pading'.*padding"),
+        (lambda: autotune.Task("matmul", (1, 2, 3), name="x"), "unknown option 'name'"),
+        (lambda: autotune.Task("attention", (1, 8, 4, 4, 4), kv_heads=3), "^attention: kv_heads=3 must divide"),
+        (lambda: autotune.Task("toy", ()), "toy takes n and the options broken"),
+        (lambda: autotune.Task.from_compute([te.placeholder((4,), name="A")]), "none of these is computed: A"),
+        (lambda: autotune.tune(autotune.Task("toy", (8,)), 0, "unused.db"), "at least 1, found 0"),
+        (lambda: autotune.tune(autotune.Task("toy", (8,)), 1, "unused.db", search="luck"), "no search 'luck'"),
+    ],
+)
 def test_wrong_requests_get_a_sentence(call, words: str) -> None:
     with pytest.raises(ArgumentError, match=words):
         call()
@@ -253,8 +260,10 @@ def test_notebook_style_templates_work(tmp_path: Path) -> None:
         run = autotune.tune(autotune.Task("cell", (32,)), 2, LOG, timeout_s=60, progress=False)
         print(run.stats["statuses"])
     """)
-    driver = ("import linecache, sys; source = sys.argv[1]; linecache.cache['<cell>'] = (len(source), None, source.splitlines(True), '<cell>')\n"
-              "LOG = sys.argv[2]; exec(compile(source, '<cell>', 'exec'), globals())")
+    driver = (
+        "import linecache, sys; source = sys.argv[1]; linecache.cache['<cell>'] = (len(source), None, source.splitlines(True), '<cell>')\n"
+        "LOG = sys.argv[2]; exec(compile(source, '<cell>', 'exec'), globals())"
+    )
     out = subprocess.run([sys.executable, "-c", driver, cell, str(tmp_path / "t.db")], capture_output=True, text=True, timeout=120, check=False)
     assert out.returncode == 0 and out.stdout.strip() == "{'ok': 2}", out.stderr
 
