@@ -19,6 +19,7 @@ from .expr import (
     Add,
     And,
     Broadcast,
+    Buffer,
     Call,
     Cast,
     Const,
@@ -304,6 +305,15 @@ BOUNDS_RULES: dict[type, Callable[[Any, BoundsOf], Bounds]] = {
     Max: _max, EQ: _eq, NE: _ne, LT: _lt, LE: _le, And: _min, Or: _max, Not: _not, Select: _choice, IfThenElse: _choice, Cast: _cast,
     Load: _anything, Call: _call, Ramp: _ramp, Broadcast: _broadcast,
 }  # fmt: skip
+
+
+def always_inside(buffer: Buffer, index: Expr) -> bool:
+    """Whether an index of a flat buffer is certainly inside it; of a vector, in every lane."""
+    size = buffer.constant_size
+    if size is None or not index.exact:
+        return False
+    low, high = constant_bounds(index)
+    return low is not None and low >= 0 and high is not None and high < size
 
 
 # -------------------------------------------------------------------------------------------------------------------- residues

@@ -256,6 +256,13 @@ _REBUILD = _rebuild_table()
 Rewriter.__init_subclass__.__func__(Rewriter)  # type: ignore[attr-defined]
 
 
+class StatementRewriter(Rewriter):
+    """Rewrites statements; the expressions in them stay as they are."""
+
+    def rewrite(self, node: Expr) -> Expr:
+        return node
+
+
 class Substitute(Rewriter):
     """Variables replaced by expressions, and buffers by buffers of the same rank."""
 

@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from ..bounds import constant_bounds
+from ..bounds import always_inside, constant_bounds
 from ..expr import Broadcast, Buffer, Call, Const, Div, Expr, FloorDiv, FloorMod, IfThenElse, Load, Ramp, Var, if_then_else
 from ..stmt import Allocate, Bind, For, Func, If, Produce, Seq, Stmt, Store, seq
 from ..verify import CLOSED, NO_VECTOR_LOOPS, TYPED
@@ -205,7 +205,7 @@ class _Hoister:
             buffer: Buffer = e.buffer  # type: ignore[attr-defined]
             uses |= {buffer}
             reads |= {buffer}
-            hazard = hazard or not _inside(buffer, e.indices)  # type: ignore[attr-defined]
+            hazard = hazard or not (len(e.indices) == 1 and always_inside(buffer, e.indices[0]))  # type: ignore[attr-defined]
             worth = worth or buffer not in self.on_stack
         elif cls is Call:
             worth = worth or e.name != "wrap"  # type: ignore[attr-defined]
@@ -351,12 +351,3 @@ def _places(roots: tuple[Expr, ...]) -> dict[Expr, int]:
         if count[e] == 1:
             stack.extend(e.children)
     return count
-
-
-def _inside(buffer: Buffer, indices: tuple[Expr, ...]) -> bool:
-    """Whether the index is provably inside the buffer."""
-    size = buffer.constant_size
-    if size is None or len(indices) != 1 or not indices[0].exact:
-        return False
-    low, high = constant_bounds(indices[0])
-    return low is not None and low >= 0 and high is not None and high < size

@@ -11,7 +11,7 @@ from ..liveness import LiveRange, live_ranges
 from ..stmt import Allocate, Func, Place, Prefetch, Seq, Stmt
 from ..target import Target
 from ..verify import CLOSED, FLAT, PLACED
-from ..visit import Rewriter, children, substitute, variables_of
+from ..visit import StatementRewriter, children, substitute, variables_of
 from .manager import Pass
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
@@ -122,16 +122,13 @@ def _same(a: int | Expr, b: int | Expr) -> bool:
     return a is b or (isinstance(a, int) and isinstance(b, int) and a == b)
 
 
-class _Placer(Rewriter):
-    """Writes the places down; expressions stay as they are."""
+class _Placer(StatementRewriter):
+    """Writes the places down."""
 
     def __init__(self, places: dict[Allocate, Place]):
         super().__init__()
         self.places = places
         self._gone: set[Buffer] = set()
-
-    def rewrite_Expr(self, node: Expr) -> Expr:
-        return node
 
     def rewrite_Allocate(self, node: Allocate) -> Stmt:
         place = self.places.get(node)

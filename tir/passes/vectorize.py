@@ -30,7 +30,7 @@ from math import gcd
 from typing import TYPE_CHECKING, ClassVar
 
 from ..affine import build, difference
-from ..bounds import constant_bounds, modulus
+from ..bounds import always_inside, constant_bounds, modulus
 from ..dtype import BOOL
 from ..expr import (
     LE,
@@ -62,9 +62,9 @@ from ..expr import (
     ramp,
     select,
 )  # fmt: skip
-from ..stmt import Allocate, Bind, For, Func, If, Prefetch, Produce, Seq, Stmt, Store, seq
+from ..stmt import Allocate, Bind, For, Func, If, Prefetch, Seq, Stmt, Store, seq
 from ..verify import CLOSED, FLAT, NO_VECTOR_LOOPS, PARTITIONED, TYPED
-from ..visit import Rewriter, loads_of, substitute, substitute_statement, variables_of
+from ..visit import Rewriter, StatementRewriter, loads_of, substitute, substitute_statement, variables_of
 from .lanes import IdleLanes, LaneAnalysis, as_of_any_loop, conjuncts
 from .manager import Pass
 from .partition import copy_statement
@@ -87,41 +87,23 @@ class Vectorize(Pass):
     max_unrolled: int = 16
 
     def run(self, func: Func, target: Target) -> Func:
-        return func.with_body(_Loops(target, self.max_unrolled, IdleLanes(func.body)).statement(func.body))
+        return func.with_body(_Loops(target, self.max_unrolled, IdleLanes(func.body)).rewrite_statement(func.body))
 
 
-@dataclass
-class _Loops:
+class _Loops(StatementRewriter):
     """Finds the vectorised loops, inner ones first."""
 
-    target: Target
-    max_unrolled: int
-    idle: IdleLanes
+    def __init__(self, target: Target, max_unrolled: int, idle: IdleLanes):
+        super().__init__()
+        self.target, self.max_unrolled, self.idle = target, max_unrolled, idle
 
-    def statement(self, s: Stmt) -> Stmt:
-        kind = s.__class__
-        if kind is For:
-            body = self.statement(s.body)  # type: ignore[attr-defined]
-            if s.kind != "vectorized":  # type: ignore[attr-defined]
-                return s.with_body(body)  # type: ignore[attr-defined, no-any-return]
-            inner_vectors = body is not s.body  # type: ignore[attr-defined]
-            serial = For(s.var, s.extent, "serial", body, s.thread, s.pragmas)  # type: ignore[attr-defined]
-            return serial if inner_vectors or serial.constant_extent is None else self._vectorized(serial)
-        if kind is Seq:
-            new = [self.statement(child) for child in s.body]  # type: ignore[attr-defined]
-            return s if all(a is b for a, b in zip(new, s.body, strict=True)) else seq(*new)  # type: ignore[attr-defined]
-        if kind is If:
-            then = self.statement(s.then)  # type: ignore[attr-defined]
-            otherwise = None if s.otherwise is None else self.statement(s.otherwise)  # type: ignore[attr-defined]
-            return s if then is s.then and otherwise is s.otherwise else If(s.condition, then, otherwise)  # type: ignore[attr-defined]
-        if kind is Allocate or kind is Produce or kind is Bind:
-            body = self.statement(s.body)  # type: ignore[attr-defined]
-            if body is s.body:  # type: ignore[attr-defined]
-                return s
-            if kind is Allocate:
-                return Allocate(s.buffer, body, s.place)  # type: ignore[attr-defined]
-            return Produce(s.name, body) if kind is Produce else Bind(s.var, s.value, body)  # type: ignore[attr-defined]
-        return s
+    def rewrite_For(self, node: For) -> Stmt:
+        body = self.rewrite_statement(node.body)
+        if node.kind != "vectorized":
+            return node.with_body(body)
+        inner_vectors = body is not node.body
+        serial = For(node.var, node.extent, "serial", body, node.thread, node.pragmas)
+        return serial if inner_vectors or serial.constant_extent is None else self._vectorized(serial)
 
     def _vectorized(self, s: For) -> Stmt:
         """The loop as blocks of lanes, from the widest down; as it is where lanes would be wrong."""
@@ -221,7 +203,7 @@ class _Lanes(Rewriter):
     def rewrite_Load(self, node: Load) -> Expr:
         buffer, index = self._place(node.buffer, self.rewrite(node.indices[0]))
         predicate = None if node.predicate is None else self.rewrite(node.predicate)
-        if self.mask is not None and not (index.dtype.lanes == 1 and self.some) and not _inside(buffer, index):
+        if self.mask is not None and not (index.dtype.lanes == 1 and self.some) and not always_inside(buffer, index):
             predicate = self.mask if predicate is None else logical_and(self.mask, predicate)
             index = self._vector(index)
         elif predicate is not None and predicate.dtype.lanes > 1:
@@ -309,7 +291,7 @@ class _Lanes(Rewriter):
         predicate = self.mask
         if node.predicate is not None:
             predicate = self._vector(self._joined(self.rewrite(node.predicate)))
-        if predicate is not None and (buffer.scope == "local" or buffer is not node.buffer) and _inside(buffer, index):
+        if predicate is not None and (buffer.scope == "local" or buffer is not node.buffer) and always_inside(buffer, index):
             if node.predicate is None and self.conditions and self.idle.never_seen(buffer, self.conditions):
                 return Store(buffer, (index,), value)
             return Store(buffer, (index,), select(predicate, value, load(buffer, (index,))))
@@ -451,12 +433,3 @@ def _is_zero(e: Expr) -> bool:
 def _never_zero(e: Expr) -> bool:
     low, high = constant_bounds(e)
     return (low is not None and low > 0) or (high is not None and high < 0)
-
-
-def _inside(buffer: Buffer, index: Expr) -> bool:
-    """Whether `index` is provably inside the buffer, in every lane."""
-    size = buffer.constant_size
-    if size is None or not index.exact:
-        return False
-    low, high = constant_bounds(index)
-    return low is not None and low >= 0 and high is not None and high < size
