@@ -10,6 +10,8 @@ Flags, and what each changes:
     -fno-trapping-math    nobody looks at floating-point exception flags, so selects need no branches; results are the same
     -ffp-contract=fast    a * b + c may be rounded once (a fused multiply-add) where the target has the instruction: more exact, but not bit
                           for bit what two roundings give
+    -fstack-reuse=none    gcc only: arrays of different scopes do not share bytes of the stack. gcc 12 may move the address of one to where the other
+                          lives (as in its bug 90348), which gave wrong results in kernels that the fuzzer made
     -fopenmp              only where the source has OpenMP pragmas
     -lm                   the mathematical functions that are not generated inline
 
@@ -102,6 +104,8 @@ def _identify(path: str, mtime_ns: int, size: int) -> Compiler:
 def flags(target: Target, compiler: Compiler, uses_openmp: bool) -> tuple[str, ...]:
     """The flags for a target, as the head of this file explains them."""
     result = [*BASE_FLAGS, target.opt, f"-march={target.march}"]
+    if compiler.family == "gcc":
+        result.append("-fstack-reuse=none")
     if uses_openmp:
         result.append("-fopenmp")
     if target.sanitize:

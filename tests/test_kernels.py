@@ -107,3 +107,32 @@ def test_index_arithmetic_that_is_cast_wraps_in_the_dtype_asked_for():
     product = (i[:, None] * 70000 * np.arange(70000)).astype("int32")
     for got, want in zip(found, (below < 10, below // np.uint32(3), (i * (1 << 30)).astype("int32") // 7, product), strict=True):
         np.testing.assert_array_equal(got, want)
+
+
+def test_arrays_on_the_stack_of_different_scopes():
+    """gcc 12 at -O1 moved the address of one array into the life of another that shared its bytes; -fstack-reuse=none keeps them apart."""
+    A = te.placeholder((64, 13), dtype="int64", name="A")
+    k = te.reduce_axis((1, 34), "k")
+    value = lambda i, j: te.rsqrt(te.abs(te.maximum(te.minimum((A[i, j] << 4).astype("float32"), 100000.0), -100000.0)) + 1.0)  # noqa: E731
+    T = te.compute((33, 8), lambda i, j: te.min(value(i, j), axis=k), name="T")
+    s = te.create_schedule(T.op)
+    L = s.cache_write(T, "local")
+    i, j = s[T].op.axis
+    j_outer, j_inner = s[T].split(j, factor=4)
+    fused_outer, fused_inner = s[T].split(s[T].fuse(j_outer, j_inner), factor=4)
+    s[T].reorder(fused_inner, fused_outer, i)
+    at, _ = s[T].split(fused_inner, factor=1)
+    F = s.rfactor(L, s[L].op.reduce_axis[0])
+    factored, rows, columns = s[F].op.axis
+    s[F].reorder(rows, factored, columns)
+    s[F].reorder(s[F].fuse(factored, columns), rows)
+    rows, columns = s[L].op.axis
+    s[L].reorder(s[L].op.reduce_axis[0], rows, columns)
+    outer, _ = s[L].split(columns, nparts=4)
+    s[L].compute_at(s[T], at)
+    s[F].compute_at(s[L], outer)
+    s[F].set_scope("local")
+    s[T].unroll(at)
+    a, out = np.random.default_rng(0).integers(-3, 5, (64, 13)), np.full((33, 8), np.nan, "f")
+    tw.build(s, [A, T], target=tw.Target("c", opt="-O1", threads=1))(a, out)
+    np.testing.assert_allclose(out, 1 / np.sqrt(np.abs(a[:33, :8] * 16.0) + 1), rtol=1e-6)
