@@ -100,6 +100,9 @@ def _task(operator: str, sizes: Sequence[str], options: Sequence[str], kind: str
     return Task(operator, [int(size) if re.fullmatch(r"[+-]?\d+", size) else size for size in sizes], target=target, **dict(_option(text) for text in options))
 
 
+_JSON_WORDS = {"True": "true", "False": "false", "None": "null"}
+
+
 def _option(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals or not key.isidentifier():
@@ -107,7 +110,7 @@ def _option(text: str) -> tuple[str, Any]:
     if key == "target":
         raise ArgumentError(f"--opt {text}: the target is chosen by --target, --threads and --march")
     try:
-        parsed = json.loads(value)
+        parsed = json.loads(_JSON_WORDS.get(value, value))
     except ValueError:
         parsed = value
     return key, tuple(parsed) if isinstance(parsed, list) else parsed

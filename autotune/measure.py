@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ..tir.errors import ArgumentError
 from ..tir.target import usable_cpus
 from .cost_model import Matrix
 from .process import Reply, WorkerPool
@@ -179,7 +180,10 @@ class Measurer:
         for trial, reply in zip(trials, replies, strict=True):
             self._take_build(trial, reply)
         valid = [trial for trial in trials if trial.ok]
-        for trial, seconds in zip(valid, self._measure(valid), strict=True):
+        times = list(self._measure(valid))
+        if len(times) != len(valid):
+            raise ArgumentError(f"measure= gave {len(times)} times for {len(valid)} candidates: expected one for each, None for one that failed")
+        for trial, seconds in zip(valid, times, strict=True):
             if seconds is None or not np.isfinite(seconds):
                 trial.status, trial.stage, trial.error = "run_error", "run", "measure= gave no time"
             else:

@@ -59,7 +59,8 @@ def conv1d(
 ) -> Operator:
     """Y[n, o, l] = sum over c, r of X[n, c, l stride + r dilation - padding] * W[o, c, r], with X[N, CI, L], W[CO, CI, K], Y[N, CO, OL]."""
     check_sizes(N=N, CI=CI, L=L, CO=CO, K=K, stride=stride, dilation=dilation)
-    pair(padding, "padding", 0)
+    if not isinstance(padding, int) or isinstance(padding, bool) or padding < 0:
+        raise TEError(f"conv1d: padding is {padding!r}: expected an int of at least 0")
     OL = output_extent(L, K, stride, padding, dilation, "conv1d")
     acc = accumulator(dtype, acc_dtype)
     X, W = api.placeholder((N, CI, L), dtype, "X"), api.placeholder((CO, CI, K), dtype, "W")

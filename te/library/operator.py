@@ -57,12 +57,16 @@ def operator(declare: Callable[P, Operator]) -> Callable[P, Operator]:
     """
     signature = inspect.signature(declare)
     name = declare.__name__
+    switches = [p.name for p in signature.parameters.values() if isinstance(p.default, bool)]
 
     @functools.wraps(declare)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> Operator:
-        made = declare(*args, **kwargs)
         given = signature.bind(*args, **kwargs)
         given.apply_defaults()
+        for switch in switches:
+            if not isinstance(given.arguments[switch], bool):  # the text "False" would count as true
+                raise TEError(f"{name}: {switch} is {given.arguments[switch]!r}: expected True or False")
+        made = declare(*args, **kwargs)
         sizes = tuple(v for k, v in given.arguments.items() if signature.parameters[k].default is inspect.Parameter.empty)
         options = {k: v for k, v in given.arguments.items() if signature.parameters[k].default not in (inspect.Parameter.empty, v)}
         return replace(made, name=name, sizes=sizes, options=options)
@@ -96,9 +100,12 @@ def check_dims(shape: Sequence[int], least_rank: int = 1) -> tuple[int, ...]:
 
 def accumulator(dtype: str, acc_dtype: str | None) -> str:
     """The dtype a sum of products is kept in: as asked, else int32 for small integers, else the operands' own."""
-    if acc_dtype is not None:
-        return dtype_named(acc_dtype)
     kind = dtype_named(dtype)
+    if acc_dtype is not None:
+        asked = dtype_named(acc_dtype)
+        if kind.is_float and not asked.is_float:
+            raise TEError(f"acc_dtype is {asked}, but the operands are {kind}, which it would cut to integers: expected a float dtype")
+        return asked
     return "int32" if kind.is_integer and kind.bits < 32 else kind
 
 

@@ -59,6 +59,7 @@ def test_show_and_run_need_no_tuning(command) -> None:
         status, out, _ = command("show", "matmul", 128, 128, 128, "--stage", stage, "--threads", 2)
         assert status == 0 and word in out, stage
     status, out, _ = command("run", "conv2d", 1, 4, 8, 8, 6, 3, 3, "--opt", "padding=1", "--opt", "stride=[2,1]", "--threads", 1)
+    assert cli._option("causal=False") == cli._option("causal=false") == ("causal", False) and cli._option("mode=max") == ("mode", "max")
     assert status == 0 and "conv2d(1, 4, 8, 8, 6, 3, 3, padding=1, stride=(2, 1))" in out and "right (exactly)" in out
 
 

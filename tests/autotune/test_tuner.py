@@ -158,6 +158,11 @@ def test_failures_are_counted_on_screen_and_a_run_prints_as_a_summary(tmp_path: 
     assert repr(run) == str(run) and run._repr_html_().startswith("<pre>toy(64)") and repr(run.task).startswith("<Task toy(64) on c ")
 
 
+def test_a_measure_that_gives_too_few_times_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="measure= gave 1 times for 8 candidates"):
+        autotune.tune(autotune.Task("toy", (64,)), 8, tmp_path / "t.db", measure=lambda candidates: [1.0], progress=False)
+
+
 def test_a_time_that_is_none_is_a_failed_run(tmp_path: Path) -> None:
     run = autotune.tune(
         autotune.Task("toy", (64,)), 8, tmp_path / "t.db", progress=False, measure=lambda candidates: [1.0, None, float("inf"), *[2.0] * (len(candidates) - 3)]

@@ -200,6 +200,9 @@ def test_argmax_ties_and_nan():
         (lambda: lib.attention(1, 6, 4, 4, 8, kv_heads=4), "kv_heads=4 must divide the number of query heads H=6"),
         (lambda: lib.relu((3, -1)), r"shape\[1\] is -1"),
         (lambda: lib.matmul(2, 2, 2).reference(np.zeros((2, 2))), "takes 2 array.s., found 1"),
+        (lambda: lib.conv1d(1, 2, 8, 3, 3, padding=(1, 1)), r"conv1d: padding is \(1, 1\): expected an int"),
+        (lambda: lib.attention(1, 2, 4, 4, 4, causal="False"), "attention: causal is 'False': expected True or False"),
+        (lambda: lib.matmul(2, 2, 2, acc_dtype="int32"), "acc_dtype is int32, but the operands are float32"),
     ],
 )
 def test_errors(declare, message):
