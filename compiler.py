@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterable, Sequence
 
 from .schedule import Schedule, lower_schedule
@@ -16,14 +15,12 @@ from .tir.expr import Buffer
 from .tir.passes import Instrument, Pipeline, default_instruments, pipeline_for
 from .tir.stmt import Func
 from .tir.target import Target
+from .tir.visit import allow_deep_expressions
 
 DEFAULT_NAME = "kernel"
 
 # kind of target -> its generator: function after the pipeline, target, parameters as they were declared
 GENERATORS: dict[str, Callable[[Func, Target, Sequence[Buffer]], Generated]] = {"c": c.generate}
-
-# Passes and generators walk expressions recursively, in Python frames only, which need no C stack; a computation may inline very long chains.
-_RECURSION_LIMIT = 200_000
 
 
 def lower(
@@ -43,8 +40,7 @@ def lower(
     what in the schedule or the arguments cannot be.
     """
     target = Target.parse(target)
-    if sys.getrecursionlimit() < _RECURSION_LIMIT:
-        sys.setrecursionlimit(_RECURSION_LIMIT)
+    allow_deep_expressions()
     pipeline = pipeline_for(target) if passes is None else passes
     func = lower_schedule(schedule, args, name)
     if target.kind == "c":

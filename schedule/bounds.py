@@ -63,7 +63,11 @@ class StageLoops:
 
 
 class _Inline(Rewriter):
-    """Loads of inlined stages replaced by their expressions."""
+    """Loads of inlined stages replaced by their expressions.
+
+    The expressions are kept as they were declared, and what they read is put in where they are read: each element of each stage once. Were they kept with
+    everything put in, the beginning of a chain of n stages would be copied n times.
+    """
 
     def __init__(self, expression_of: dict[Any, tuple[tuple[Var, ...], Expr]]):
         super().__init__()
@@ -75,7 +79,7 @@ class _Inline(Rewriter):
         if found is None:
             return changed  # type: ignore[no-any-return]
         variables, e = found
-        return substitute(e, dict(zip(variables, changed.indices, strict=True)))
+        return self.rewrite(substitute(e, dict(zip(variables, changed.indices, strict=True))))
 
 
 def inlined(stages: Sequence[Any]) -> list[StageLoops]:
@@ -86,10 +90,10 @@ def inlined(stages: Sequence[Any]) -> list[StageLoops]:
         if stage.is_placeholder:
             continue
         op = stage.op
-        body = tuple(put_in.rewrite(e) for e in op.body)
         if stage.attach.kind == "inline":
-            put_in.expression_of[stage.outputs[0].buffer] = (tuple(axis.var for axis in op.axis), body[0])
+            put_in.expression_of[stage.outputs[0].buffer] = (tuple(axis.var for axis in op.axis), op.body[0])
             continue
+        body = tuple(put_in.rewrite(e) for e in op.body)
         condition = None if op.condition is None else put_in.rewrite(op.condition)
         init = None if op.init is None else tuple(put_in.rewrite(e) for e in op.init)
         found.append(StageLoops(stage, body, condition, init))

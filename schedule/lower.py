@@ -59,6 +59,8 @@ def lower_schedule(schedule: Schedule, args: Sequence[Tensor], name: str = "main
     Outputs that are not among `args` are workspace. Raises ScheduleError where an input is missing from `args`, an argument is not stored whole, or the
     placements of the stages do not fit together.
     """
+    if not isinstance(name, str):
+        raise ScheduleError(f"the name of a function is {name!r}: expected a text")
     _check_arguments(schedule, args)
     every = inlined(schedule.stages)
     wanted = _needed(every, args)

@@ -7,6 +7,7 @@ language (CUDA) overrides the tables and the hooks named "Hook".
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import ClassVar
@@ -16,12 +17,12 @@ from ..tir.expr import Buffer, Const, Expr, Var
 from ..tir.printer import Names, expression_text
 from ..tir.stmt import Allocate, Bind, For, Func, If, Prefetch, Produce, Seq, Stmt, Store
 from ..tir.target import Target
-from ..tir.visit import dispatch_table, variables_of, walk
+from ..tir.visit import children, dispatch_table, variables_of, walk
 from .c_expressions import PRODUCT, SUM, UNARY, CExpressions, constant_stride, in_memory, natural_mask_bits
 from .c_storage import ARENA_POOL, Aliases, Captured, register_buffers
 from .c_types import is_library_function, is_reserved, scalar_type, vector_element
 from .generated import ArgumentSpec, Generated
-from .writer import Writer, plain_identifier
+from .writer import Identifiers, Writer, plain_identifier
 
 _MOST_UNROLLED = 128  # stores that an unrolled loop may give
 _WORKSPACE_NAMES = ("call_bytes", "thread_bytes", "workspace", "thread_workspace")
@@ -111,11 +112,12 @@ class CGenerator(CExpressions):
 
     def _signature(self, declared: Sequence[Buffer]) -> tuple[tuple[ArgumentSpec, ...], tuple[str, ...]]:
         names = Names()
-        sizes = tuple(names.of(size) for size in self.func.sizes)
+        size_names = Identifiers(keyword.iskeyword)  # extents are read back as Python expressions
+        sizes = tuple(size_names.declare(size, size.name) for size in self.func.sizes)
         outputs = [p in self.func.outputs for p in self.func.params]
         specs = []
         for buffer, is_output in zip(declared, outputs, strict=True):
-            shape = tuple(e if isinstance(e, int) else int(e.value) if isinstance(e, Const) else expression_text(e, names) for e in buffer.shape)
+            shape = tuple(e if isinstance(e, int) else int(e.value) if isinstance(e, Const) else expression_text(e, size_names) for e in buffer.shape)
             specs.append(ArgumentSpec(names.of(buffer), str(buffer.dtype), shape, is_output))
         return tuple(specs), sizes
 
@@ -267,10 +269,10 @@ class CGenerator(CExpressions):
         if s.kind == "parallel" and self._goes_parallel(s):
             self._write_parallel(s)
             return
-        if s.kind == "unrolled" and s.constant_extent is not None:
+        copies = _copies(s, _stores(s.body)) if s.kind == "unrolled" or s.pragmas else None
+        if copies is not None:
             self._uses_unroll = True
-            stores = sum(inner.__class__ is Store for inner in walk(s.body))
-            self.out.line(f"TW_UNROLL({min(s.constant_extent, max(1, _MOST_UNROLLED // max(1, stores)))})")
+            self.out.line(f"TW_UNROLL({copies})")
         with self._loop(s):
             self.write(s.body)
 
@@ -355,6 +357,25 @@ def function_name(wanted: str) -> str:
 def has_uneven_work(loop: For) -> bool:
     """Whether iterations of a loop differ in how many iterations of inner loops they have."""
     return any(inner.__class__ is For and loop.var in variables_of(inner.extent) for inner in walk(loop.body))
+
+
+def _copies(loop: For, stores: int) -> int | None:
+    """How many copies of the body of a loop, with that many stores, the C compiler is asked for; None where it is asked for nothing."""
+    wanted = dict(loop.pragmas).get("unroll")
+    if wanted is None and loop.kind == "unrolled":
+        wanted = loop.constant_extent
+    if wanted is None:
+        return None
+    most = max(1, _MOST_UNROLLED // max(1, stores))
+    return min(int(wanted), most if loop.constant_extent is None else min(loop.constant_extent, most))
+
+
+def _stores(s: Stmt) -> int:
+    """The stores in `s` when the unrolled loops in it are written out: those of nested loops multiply."""
+    if isinstance(s, Store):
+        return 1
+    inside = sum(_stores(child) for child in children(s) if isinstance(child, Stmt))
+    return inside * (_copies(s, inside) or 1) if isinstance(s, For) else inside
 
 
 _UNROLL = """\

@@ -49,15 +49,21 @@ def find(key: str) -> Path | None:
     entry = cache_directory() / key
     try:
         os.utime(entry)
-    except OSError:
+    except FileNotFoundError:
         return None
+    except OSError:  # a folder that may only be read
+        return entry if entry.is_dir() else None
     return entry
 
 
 @contextmanager
 def work_folder() -> Iterator[Path]:
     """An empty folder in which to make an entry; gone afterwards unless `publish` moved it."""
-    folder = Path(tempfile.mkdtemp(prefix="making-", dir=cache_directory()))
+    parent = cache_directory()
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="making-", dir=parent))
+    except OSError as error:
+        raise TargetError(f"nothing can be written to the cache folder {parent}: {error.strerror}; set {config.CACHE_DIR.name} to another folder") from None
     try:
         yield folder
     finally:

@@ -35,6 +35,7 @@ from ..tir import config
 from ..tir.errors import CompileError, TargetError
 from ..tir.target import Target, cpu_features
 from . import cache
+from .loader import is_whole
 
 CANDIDATES = ("gcc", "clang", "cc")
 SOURCE_NAME, LIBRARY_NAME, COMMAND_NAME, LOG_NAME = "kernel.c", "kernel.so", "command.txt", "log.txt"
@@ -124,8 +125,9 @@ def compile_source(source: str, target: Target, *, uses_openmp: bool = False) ->
     command = (compiler.path, *flags(target, compiler, uses_openmp), SOURCE_NAME, "-o", LIBRARY_NAME, "-lm")
     key = _key(source, command, compiler, target)
     entry = cache.find(key)
-    if entry is not None:
+    if entry is not None and is_whole(entry / LIBRARY_NAME):
         return Build(entry / LIBRARY_NAME, entry / SOURCE_NAME, command, 0.0, True)
+    damaged = entry is not None
     with cache.work_folder() as folder:
         (folder / SOURCE_NAME).write_text(source)
         (folder / COMMAND_NAME).write_text(" ".join(command) + "\n" + compiler.version + "\n")
@@ -134,7 +136,7 @@ def compile_source(source: str, target: Target, *, uses_openmp: bool = False) ->
         seconds = time.perf_counter() - start
         (folder / LOG_NAME).write_text(done.stderr)
         failed = done.returncode != 0
-        entry = cache.publish(folder, f"failed-{key}" if failed else key, replace=failed)
+        entry = cache.publish(folder, f"failed-{key}" if failed else key, replace=failed or damaged)
     if config.DEBUG.value:
         print(f"tilewright: compiled {entry} in {seconds:.3f} s", file=sys.stderr)
     if failed:

@@ -14,8 +14,9 @@ from ..tir.dtype import DType
 from ..tir.dtype import dtype as dtype_named
 from ..tir.errors import TEError
 from ..tir.expr import Expr, ExprLike, Var, as_expr, call
+from ..tir.visit import allow_deep_expressions
 from .axis import extent_value
-from .check import check_accesses, check_domains, check_shape, check_variables, parameter_names
+from .check import check_accesses, check_domains, check_name, check_shape, check_variables, parameter_names
 from .op import ComputeOp, PlaceholderOp, Reduction, axes_over
 from .reduce import together
 from .tensor import Tensor
@@ -26,6 +27,7 @@ from .wrap import wrapped_value
 
 def placeholder(shape: Sequence[Any] | Any, dtype: str = "float32", name: str = "placeholder") -> Tensor:
     """An input tensor: an argument of the kernel. `shape`: ints or size variables; () for a scalar."""
+    check_name(name, "placeholder")
     extents = _shape(shape, f"placeholder {name!r}")
     return PlaceholderOp(name, extents, _dtype(dtype)).output(0)
 
@@ -39,8 +41,10 @@ def compute(shape: Sequence[Any] | Any, fcompute: Callable[..., Any], name: str 
 
     Index arithmetic is exact. Where it is used as a value it has the dtype of its axes (int32, or int64 for long ones) and wraps there.
     """
+    check_name(name, "compute")
     extents = _shape(shape, f"compute {name!r}")
     axis = axes_over(parameter_names(fcompute, len(extents), name), extents)
+    allow_deep_expressions()
     result = fcompute(*[a.var for a in axis])
     if isinstance(result, Reduction):
         op = ComputeOp(name, axis, result.source, result.reducer, result.axis, result.condition, result.init, tag, attrs)
@@ -59,11 +63,13 @@ def compute(shape: Sequence[Any] | Any, fcompute: Callable[..., Any], name: str 
 
 def var(name: str = "n", dtype: str = "int32") -> Var:
     """An integer known when the kernel is called, of any sign."""
+    check_name(name, "variable")
     return Var(name, _dtype(dtype))
 
 
 def size_var(name: str = "n", dtype: str = "int32") -> Var:
     """A size known when the kernel is called: at least 0. It is bound from the shapes of the arguments."""
+    check_name(name, "size")
     return Var(name, _dtype(dtype), (0, None))
 
 

@@ -114,6 +114,8 @@ def range_of(dom: Any, what: str) -> Range:
 
 def reduce_axis(dom: Sequence[Any] | Range, name: str = "k") -> IterVar:
     """An axis to reduce over: `dom` is (low, high), high not included; for example `k = te.reduce_axis((0, K), name="k")`."""
+    if not isinstance(name, str):
+        raise TEError(f"the name of a reduce axis is {name!r}: expected a text")
     return IterVar(range_of(dom, f"reduce axis {name!r}"), name, "reduce")
 
 

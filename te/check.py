@@ -37,6 +37,12 @@ def parameter_names(function: Callable[..., Any], rank: int, name: str) -> list[
     return names + [f"{rest}{d}" for d in range(rank - len(names))]
 
 
+def check_name(name: object, what: str) -> None:
+    """A name is a text; which characters it has does not matter."""
+    if not isinstance(name, str):
+        raise TEError(f"the name of a {what} is {name!r}: expected a text")
+
+
 def check_shape(shape: Sequence[int | Expr], what: str) -> None:
     """Extents are not negative."""
     for d, extent in enumerate(shape):

@@ -6,6 +6,7 @@ once per subclass. Expressions are memoised by node (they are interned), so shar
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -13,6 +14,15 @@ from . import expr as _expr
 from . import stmt as _stmt
 from .expr import Binary, Broadcast, Buffer, Call, Cast, Choice, Const, Expr, Load, Not, Ramp, Var, broadcast, load, ramp
 from .stmt import Allocate, Bind, For, If, Prefetch, Produce, Seq, Stmt, Store, seq
+
+# Expressions are walked recursively, in Python frames only, which need no C stack; a computation may inline very long chains.
+_RECURSION_LIMIT = 200_000
+
+
+def allow_deep_expressions() -> None:
+    """Let the interpreter recurse as deep as long chains of expressions need. Called where expressions are first declared, and where they are lowered."""
+    if sys.getrecursionlimit() < _RECURSION_LIMIT:
+        sys.setrecursionlimit(_RECURSION_LIMIT)
 
 
 def _node_classes() -> dict[str, type]:
