@@ -177,7 +177,7 @@ def load_module(path: str | os.PathLike[str]) -> Module:
         path = os.path.abspath(os.fsdecode(path))
         content = Path(path).read_bytes()
     except (OSError, TypeError, ValueError) as error:  # ValueError: a null character in the name
-        raise TargetError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        raise TargetError(f"{path!r} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     # Looked for before loading, since loading a library runs code of it.
     if SIGNATURE_SYMBOL.encode() not in content:
         raise TargetError(f"{path} is not a library that Tilewright exported: it has no {SIGNATURE_SYMBOL}")
