@@ -325,5 +325,5 @@ def _has_masks(s: Stmt, in_vectorized: bool) -> bool:
     if s.__class__ is If and in_vectorized:
         return True
     if s.__class__ is For:
-        in_vectorized = in_vectorized or s.kind == "vectorized"  # type: ignore[attr-defined]
+        in_vectorized = in_vectorized or s.kind == "vectorized"
     return any(isinstance(child, Stmt) and _has_masks(child, in_vectorized) for child in children(s))

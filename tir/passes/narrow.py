@@ -89,7 +89,7 @@ class _Narrower(Rewriter):
                     found = found and self.fits(operand)
                     stays = stays and operand in self._stays
             elif e.__class__ is Var:
-                stays = stays and self.variables.get(e, e) is e  # type: ignore[call-overload]
+                stays = stays and self.variables.get(e, e) is e
             elif e.__class__ is Cast:
                 stays = False
             self._fits[e] = found
@@ -154,7 +154,7 @@ class _Narrower(Rewriter):
 
     def _value(self, e: Expr) -> Expr:
         """The exact `e` as a number of its dtype, in which it wraps."""
-        wide = self.variables.get(e, e) if e.__class__ is Var else self.index(e)  # type: ignore[call-overload]
+        wide = self.variables.get(e, e) if e.__class__ is Var else self.index(e)
         low, high = constant_bounds(e)
         if wide.dtype is not e.dtype and (low is None or high is None or low < e.dtype.low or high > e.dtype.high):
             wide = call("wrap", wide)
