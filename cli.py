@@ -21,24 +21,30 @@ import numpy as np
 from .autotune.database import Database
 from .autotune.lookup import find_best, user_log
 from .autotune.record import speed_text
+from .autotune.registry import load_file
 from .autotune.task import Candidate, Task
 from .autotune.tuner import SEARCHES, tune
 from .autotune.verify import make_check
 from .compiler import build, lower
 from .targets.doctor import examine
 from .targets.timer import format_seconds, measure
+from .te.library import OPERATORS
 from .tir.errors import ArgumentError, LogError, TilewrightError
 from .tir.optional import optional_import
 from .tir.target import Target
 
-_EXAMPLES = """
+_EXAMPLES = (
+    """
 \b
 Examples:
   tilewright tune matmul 1024 1024 1024 --trials 64
   tilewright replay matmul 1024 1024 1024
   tilewright tune conv2d 1 64 56 56 64 3 3 --opt padding=1 --opt stride=2 --log my.db
   tilewright show softmax 512 512 --stage c
+  tilewright run conv2d          # says which sizes and options an operator takes
 """
+    + f"\nOperators: {', '.join(sorted(OPERATORS))}; or a template of your own, see --templates."
+)
 Command = Callable[..., Any]
 
 # What NumPy itself has for an operator, to compare the speed with; it computes in the dtype of its inputs.
@@ -84,6 +90,7 @@ def _workload(command: Command) -> Command:
         click.argument("operator"),
         click.argument("sizes", nargs=-1),
         click.option("--opt", "options", multiple=True, metavar="KEY=VALUE", help="An option of the operator, for example padding=1."),
+        click.option("--templates", metavar="FILE.py", help="A Python file of yours that defines OPERATOR with @autotune.template; it is run."),
         click.option("--target", "kind", default="c", show_default=True, help="The kind of target."),
         click.option("--threads", type=click.IntRange(min=1), help="Threads of a parallel loop [default: all]."),
         click.option("--march", default="native", show_default=True, help="The compiler's name of the processor's architecture."),
@@ -95,7 +102,9 @@ def _workload(command: Command) -> Command:
 _log_option = click.option("--log", type=click.Path(dir_okay=False), help="The tuning log, an SQLite file [default: your own].")
 
 
-def _task(operator: str, sizes: Sequence[str], options: Sequence[str], kind: str, threads: int | None, march: str) -> Task:
+def _task(operator: str, sizes: Sequence[str], options: Sequence[str], templates: str | None, kind: str, threads: int | None, march: str) -> Task:
+    if templates is not None:
+        load_file(templates)
     target = Target(kind, threads=threads, march=march)
     return Task(operator, [int(size) if re.fullmatch(r"[+-]?\d+", size) else size for size in sizes], target=target, **dict(_option(text) for text in options))
 

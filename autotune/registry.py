@@ -11,11 +11,14 @@ import importlib
 import importlib.util
 import inspect
 import json
+import os
+import re
 import sys
 import textwrap
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ..tir.errors import ArgumentError
@@ -100,6 +103,32 @@ def _import(name: str, path: str) -> None:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)
+
+
+def load_file(path: str | os.PathLike[str]) -> None:
+    """Runs a Python file once, which makes the templates it defines known; what stands under `if __name__ == "__main__"` does not run.
+
+    ArgumentError: there is no such file, or it defines no template. What the file itself raises is not caught.
+    """
+    file = Path(path).resolve()
+    if not file.is_file():
+        raise ArgumentError(f"there is no file '{path}' to read templates from")
+    module = f"tilewright_templates_{re.sub(r'[^0-9A-Za-z_]', '_', file.stem)}"
+    if getattr(sys.modules.get(module), "__file__", None) == str(file):
+        return
+    before = dict(TEMPLATES)
+    _import(module, str(file))
+    if before == TEMPLATES:
+        raise ArgumentError(f"'{path}' defines no template: expected a function under @autotune.template(name)")
+
+
+def file_of(template: Template) -> str | None:
+    """The file that defines a template; None where there is none, as in a notebook."""
+    try:
+        path = inspect.getsourcefile(inspect.unwrap(template.function))
+    except TypeError:
+        return None
+    return path if path is not None and Path(path).is_file() else None
 
 
 def template_source(template: Template) -> str:

@@ -338,7 +338,8 @@ class Config:
             factors = [list(candidate) for candidate in candidates]
             wrong = [candidate for candidate in factors if len(candidate) != num_outputs - 1 or min(candidate) < 1]
             if wrong:
-                raise ArgumentError(f"candidate {wrong[0]} of split '{name}': {num_outputs - 1} inner factors of at least 1 are needed")
+                raise ArgumentError(f"candidate {wrong[0]} of split '{name}': expected {num_outputs - 1} inner factor(s) of at least 1; "
+                                    "the outermost part is what remains, and is not listed")  # fmt: skip
         else:
             factors = [list(found) for found in _inner_factors(extent, num_outputs - 1, policy, name)]
         kept = [found for found in factors if (max_factor is None or found[-1] <= max_factor) and (filter is None or filter(SplitChoice(extent, tuple(found))))]

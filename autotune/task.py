@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from ..tir.errors import ArgumentError, TEError
 from ..tir.target import Target
 from .canonical import byte_count, constant_shape, data_hash, flop_count, from_data, output_operations, to_data
 from .record import Decisions
-from .registry import TEMPLATES, Template, check_arguments, load, portable
+from .registry import TEMPLATES, Template, check_arguments, file_of, load, portable
 from .space import Config, Space
 from .templates import template_for, template_for_graph
 from .verify import numpy_dtype
@@ -62,7 +63,8 @@ class Task:
             self._set_operator()
         else:
             known = ", ".join(sorted({*OPERATORS, *TEMPLATES}))
-            raise ArgumentError(f"there is no operator or template '{name}'; known are {known}")
+            raise ArgumentError(f"there is no operator or template '{name}'; known are {known}; a template of your own is known once the file that "
+                                "defines it is imported (on the command line: --templates FILE)")  # fmt: skip
 
     def _set_template(self, template: Template) -> None:
         check_arguments(self.name, template.parameters, self.args, self.options)
@@ -146,6 +148,8 @@ class Task:
             words += ["--threads", str(self.target.threads)]
         if self.target.march != usual.march:
             words += ["--march", self.target.march]
+        if self._template is not None and (file := file_of(self._template)) is not None:
+            words += ["--templates", os.path.relpath(file)]
         if log is not None:
             words += ["--log", log]
         return shlex.join(words)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..te.axis import IterVar
+from ..te.op import PlaceholderOp
 from ..te.tensor import Tensor
 from ..tir.bounds import constant_bounds
 from ..tir.errors import ScheduleError, ScheduleWarning
@@ -87,6 +88,9 @@ def _check_arguments(schedule: Schedule, args: Sequence[Tensor]) -> None:
         if not stage.is_placeholder and (stage.layout is not None or stage.alignment or stage.scope not in (None, "global")):
             raise ScheduleError(f"argument {tensor.name} has a layout, alignment or scope of its own (scope {stage.scope}), but an argument is plain memory; "
                                 f"use s.cache_write({stage.name}, ...) and schedule the copy")  # fmt: skip
+    if all(isinstance(t.op, PlaceholderOp) for t in args):
+        outputs = ", ".join(t.name for t in schedule.outputs)
+        raise ScheduleError(f"no argument ({', '.join(t.name for t in args)}) is computed, so nothing would be returned; add the output {outputs}")
     for stage in schedule.stages:
         if stage.is_placeholder and position_of(stage.outputs[0], args) is None:
             readers = ", ".join(r.name for r in schedule.readers(stage.outputs[0]))

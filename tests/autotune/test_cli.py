@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tilewright import cli
+from tilewright.autotune import registry, task
 from tilewright.autotune.database import Database
 from tilewright.autotune.record import Trial
 
@@ -63,10 +64,40 @@ def test_show_and_run_need_no_tuning(command) -> None:
     assert status == 0 and "conv2d(1, 4, 8, 8, 6, 3, 3, padding=1, stride=(2, 1))" in out and "right (exactly)" in out
 
 
+def test_templates_of_a_file(command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file's templates are known to every command; its main program does not run; the commands that are printed name it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(registry, "TEMPLATES", dict(registry.TEMPLATES))
+    monkeypatch.setattr(task, "TEMPLATES", registry.TEMPLATES)
+    (tmp_path / "random.py").write_text("""from tilewright import autotune, te
+@autotune.template("tripled")
+def tripled(cfg, n):
+    A = te.placeholder((n,), name="A")
+    B = te.compute((n,), lambda i: A[i] * 3.0, name="B")
+    s = te.create_schedule(B.op)
+    inner = cfg.define_split("t", B.op.axis[0], policy="power2", max_factor=8).apply(s, B, B.op.axis[0])[1]
+    s[B].vectorize(inner)
+    return s, [A, B]
+if __name__ == "__main__":
+    raise SystemExit("the main program ran")
+""")
+    (tmp_path / "empty.py").write_text("x = 1\n")
+    status, out, err = command("tune", "tripled", 40, "--templates", "random.py", "--trials", 2, "--log", "t.db", "--timeout", 60)
+    assert status == 0 and "replay it: tilewright replay tripled 40 --templates random.py --log t.db" in out, err
+    status, out, _ = command("replay", "tripled", 40, "--templates", "random.py", "--log", "t.db")
+    assert status == 0 and "result right" in out
+    status, _, err = command("replay", "tripled", 41, "--templates", "random.py", "--log", "t.db")
+    assert status == 1 and "tilewright tune tripled 41 --target c --templates random.py --log t.db" in err
+    for file, says in (("nosuch.py", "there is no file 'nosuch.py'"), ("empty.py", "'empty.py' defines no template")):
+        status, _, err = command("show", "tripled", 40, "--templates", file)
+        assert status == 1 and says in err
+
+
 @pytest.mark.parametrize(
     ("words", "status", "says"),
     [
         (["tune", "nosuch", 1, 2], 1, "no operator or template 'nosuch'; known are"),
+        (["run", "nosuch", 1, 2], 1, "a template of your own is known once the file that defines it is imported (on the command line: --templates FILE)"),
         (["tune", "matmul", 1, 2], 1, "matmul takes M, N, K"),
         (["tune", "matmul", "x", 2, 3], 1, "M is 'x': expected a positive int"),
         (["tune", "matmul", 8, 8, 8, "--target", "nosuch"], 1, "nosuch"),

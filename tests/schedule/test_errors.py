@@ -253,6 +253,7 @@ def test_rfactor():
 def test_arguments():
     s, A, B, C, D, k = Program()
     refuse(lambda: lower_schedule(s, [D]), "A", "B", "arguments")
+    refuse(lambda: lower_schedule(s, [A]), "no argument (A) is computed", "add the output D")
     refuse(lambda: lower_schedule(s, [A, A, D]), "A", "twice")
     refuse(lambda: lower_schedule(s, [A, 3]), "argument 1", "3")
     s[B].compute_inline()

@@ -165,6 +165,8 @@ int main(void) {
     return 0;
 }
 """
+    header = (tmp_path / "scale.h").read_text()
+    assert "Compile with: cc main.c ./scale.so -lm" in header and "Returns 0.\n" in header
     for compiler, name in (("gcc", "main.c"), ("g++", "main.cpp")):
         (tmp_path / name).write_text(main)
         subprocess.run([compiler, "-Wall", "-Werror", name, "./scale.so", "-o", "main", "-lm"], cwd=tmp_path, check=True)
