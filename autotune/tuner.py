@@ -94,6 +94,10 @@ def tune(
     Ctrl-C ends the search early: what was measured is in the log, and the best of it is returned; where nothing valid was measured yet, the
     KeyboardInterrupt goes on.
     """
+    if not isinstance(task, Task):
+        raise ArgumentError(f"expected a task, for example autotune.Task('matmul', (512, 512, 512)), found {task!r}")
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not timeout_s > 0:
+        raise ArgumentError(f"timeout_s must be a number of seconds above 0, found {timeout_s!r}")
     if not isinstance(trials, int) or trials < 1:
         raise ArgumentError(f"trials must be a whole number of at least 1, found {trials!r}")
     if search not in SEARCHES:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from ...schedule.schedule import Schedule
 from ...te.library.operator import Operator
 from ...te.tensor import Tensor
+from ...tir.errors import ArgumentError
 from ...tir.target import Target
 from ..space import Config
 from .attention import attention
@@ -50,9 +51,12 @@ def default_schedule(computation: Operator | Tensor | Sequence[Tensor], target: 
     """A good schedule without any measurement: what the template's default decisions give.
 
     computation   an operator of te.library; or the tensors of any computation: the arguments of its kernel, or its outputs alone
+    raises        ArgumentError for anything else
     """
     cfg = Config(target=Target.parse(target))
     if isinstance(computation, Operator):
         return template_for(computation)(cfg, computation)
-    tensors = [computation] if isinstance(computation, Tensor) else list(computation)
+    tensors = list(computation) if isinstance(computation, list | tuple) else [computation]
+    if not tensors or not all(isinstance(tensor, Tensor) for tensor in tensors):
+        raise ArgumentError(f"default_schedule takes an operator of te.library, a tensor or a list of tensors, found {computation!r}")
     return template_for_graph(tensors)(cfg, tensors)

@@ -232,6 +232,10 @@ def test_a_record_of_another_target_serves_and_says_so(tmp_path: Path, capsys: p
         (lambda: autotune.Task.from_compute([te.placeholder((4,), name="A")]), "none of these is computed: A"),
         (lambda: autotune.tune(autotune.Task("toy", (8,)), 0, "unused.db"), "at least 1, found 0"),
         (lambda: autotune.tune(autotune.Task("toy", (8,)), 1, "unused.db", search="luck"), "no search 'luck'"),
+        (lambda: autotune.tune(autotune.Task("toy", (8,)), 1, "unused.db", timeout_s=0), "timeout_s must be .* above 0, found 0"),
+        (lambda: autotune.tune("matmul", 1, "unused.db"), "expected a task, .*found 'matmul'"),
+        (lambda: autotune.default_schedule(3), "default_schedule takes an operator .*found 3"),
+        (lambda: autotune.default_schedule([]), "default_schedule takes an operator"),
     ],
 )
 def test_wrong_requests_get_a_sentence(call, words: str) -> None:
