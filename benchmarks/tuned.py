@@ -23,21 +23,13 @@ for pin in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):  # OpenBLAS reads them whe
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
+import conv_bn_relu  # noqa: F401  # registers its template
 from timing import compare
 
 import tilewright as tw
-from tilewright import autotune, te
+from tilewright import autotune
 
 rng = np.random.default_rng(0)
-
-
-def conv_bn_relu(CI: int, H: int, CO: int) -> list[Any]:
-    """relu(conv2d(X, W) * G + B), a padded 3 x 3 convolution with its batch norm folded into a factor and a summand for each channel."""
-    X, W, Y = te.library.conv2d(1, CI, H, H, CO, 3, 3, padding=1).args
-    G, B = te.placeholder((CO,), name="G"), te.placeholder((CO,), name="B")
-    Z = te.compute(Y.shape, lambda n, o, y, x: Y[n, o, y, x] * G[o] + B[o], name="Z")
-    R = te.compute(Y.shape, lambda *i: te.max(Z(*i), 0.0), name="R")
-    return [X, W, G, B, R]
 
 
 def tasks() -> dict[str, tuple[autotune.Task, float]]:
@@ -50,7 +42,7 @@ def tasks() -> dict[str, tuple[autotune.Task, float]]:
         "depthwise 32 112 3x3": (autotune.Task("depthwise_conv2d", (1, 32, 112, 112, 3, 3), padding=1), 1e-3),
         "attention 12x128x64": (autotune.Task("attention", (1, 12, 128, 128, 64)), 1e-3),
         "softmax 4096x1024": (autotune.Task("softmax", (4096, 1024)), 1e-4),
-        "conv+bn+relu 64 56": (autotune.Task.from_compute(conv_bn_relu(64, 56, 64), name="conv_bn_relu"), 1e-2),
+        "conv+bn+relu 64 56": (autotune.Task("conv_bn_relu", (64, 56, 64)), 1e-2),
     }
 
 

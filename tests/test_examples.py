@@ -15,6 +15,7 @@ RUNS = {
     "conv2d.py": ["--channels", "3", "--size", "13", "--filters", "5", "--stride", "2", "--show"],
     "attention.py": ["--heads", "2", "--length", "19", "--depth", "12", "--show"],
     "rows.py": ["--small", "--show"],
+    "conv_bn_relu.py": ["--channels", "3", "--size", "13", "--filters", "5", "--trials", "4"],
 }
 
 
