@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from .schedule import Schedule, lower_schedule
 from .targets import c
+from .targets.constants import ConstantMemory, addresses, copy_constant
 from .targets.generated import Generated
 from .targets.module import Module, compile_module
 from .te.tensor import Tensor
+from .tir.constants import split_constants
 from .tir.errors import ScheduleError, TargetError
 from .tir.expr import Buffer
 from .tir.passes import Instrument, Pipeline, default_instruments, pipeline_for
@@ -20,7 +23,8 @@ from .tir.visit import allow_deep_expressions
 DEFAULT_NAME = "kernel"
 
 # kind of target -> its generator: function after the pipeline, target, parameters as they were declared
-GENERATORS: dict[str, Callable[[Func, Target, Sequence[Buffer]], Generated]] = {"c": c.generate}
+Generator = Callable[[Func, Target, Sequence[Buffer]], Generated]
+GENERATORS: dict[str, Generator] = {"c": c.generate}
 
 
 def lower(
@@ -40,11 +44,26 @@ def lower(
     what in the schedule or the arguments cannot be.
     """
     target = Target.parse(target)
+    return _run_passes(_loops(schedule, args, target, name), target, passes, dump, instruments)
+
+
+def _loops(schedule: Schedule, args: Sequence[Tensor], target: Target, name: str) -> Func:
+    """The function before all passes."""
     allow_deep_expressions()
-    pipeline = pipeline_for(target) if passes is None else passes
     func = lower_schedule(schedule, args, name)
     if target.kind == "c":
         _refuse_bound_loops(schedule)
+    return func
+
+
+def _run_passes(
+    func: Func,
+    target: Target,
+    passes: Pipeline | None = None,
+    dump: str | os.PathLike[str] | None = None,
+    instruments: Iterable[Instrument] = (),
+) -> Func:
+    pipeline = pipeline_for(target) if passes is None else passes
     return pipeline.run(func, target, [*default_instruments(dump), *instruments])
 
 
@@ -64,18 +83,72 @@ def _refuse_bound_loops(schedule: Schedule) -> None:
 def generate(schedule: Schedule, args: Sequence[Tensor], target: str | Target = "c", *, name: str = DEFAULT_NAME) -> Generated:
     """The source of the function that `lower` gives, and how it is called."""
     target = Target.parse(target)
-    generator = GENERATORS.get(target.kind)
-    if generator is None:
-        raise TargetError(f"there is no generator for the kind of target {target.kind!r}; there is one for {', '.join(map(repr, GENERATORS))}")
+    generator = _generator_for(target)
     return generator(lower(schedule, args, target, name=name), target, [tensor.buffer for tensor in args])
 
 
-def build(schedule: Schedule, args: Sequence[Tensor], target: str | Target = "c", *, name: str = DEFAULT_NAME) -> Module:
+def _generator_for(target: Target) -> Generator:
+    generator = GENERATORS.get(target.kind)
+    if generator is None:
+        raise TargetError(f"there is no generator for the kind of target {target.kind!r}; there is one for {', '.join(map(repr, GENERATORS))}")
+    return generator
+
+
+def build(
+    schedule: Schedule,
+    args: Sequence[Tensor],
+    target: str | Target = "c",
+    *,
+    name: str = DEFAULT_NAME,
+    constants: Mapping[Tensor, Any] | None = None,
+) -> Module:
     """The compiled function that computes the outputs of `schedule` from arrays for `args`, in that order; outputs are written in place.
 
     >>> mod = build(s, [A, B, C]); mod(a, b, c)
 
-    Raises ScheduleError (as `lower`), TargetError (no compiler, no generator for the target), CompileError (what the compiler said).
+    `constants`: inputs whose values are known now, with their arrays; they are no arguments of the module, whether `args` lists them or not. Their
+    values are copied, and every stage at root that depends on them only (weights packed by cache_read and transform_layout, transformed filters)
+    is computed now, once, unless it has a scope or padded rows of its own.
+
+    >>> mod = build(s, [A, B, C], constants={B: weights}); mod(a, c)
+
+    Raises ScheduleError (as `lower`, or a constant is no input), ArgumentError (an array does not fit its constant), TargetError (no compiler, no
+    generator for the target), CompileError (what the compiler said).
     """
     target = Target.parse(target)
-    return compile_module(generate(schedule, args, target, name=name), target)
+    if not constants:
+        return compile_module(generate(schedule, args, target, name=name), target)
+    return _build_with_constants(schedule, args, target, name, constants)
+
+
+def _build_with_constants(schedule: Schedule, args: Sequence[Tensor], target: Target, name: str, constants: Mapping[Tensor, Any]) -> Module:
+    """Two functions from one schedule: a prologue, run here, and a kernel that takes what the prologue computed before its arguments."""
+    generator = _generator_for(target)
+    every = _with_constants(schedule, args, constants)
+    func = _loops(schedule, every, target, name)
+    memory: dict[Buffer, ConstantMemory] = {tensor.buffer: copy_constant(tensor.buffer, value, name) for tensor, value in constants.items()}
+    parts = split_constants(func, memory.keys())
+    if parts.prologue is not None:
+        memory.update({buffer: ConstantMemory(buffer) for buffer in parts.results})
+        prologue = compile_module(generator(_run_passes(parts.prologue, target), target, parts.prologue.params), target)
+        prologue.run_at(addresses([memory[buffer] for buffer in parts.prologue.params]))
+        prologue.close()
+    generated = generator(_run_passes(parts.kernel, target), target, parts.kernel.params)
+    return compile_module(generated.with_constants(len(parts.constants)), target, [memory[buffer] for buffer in parts.constants])
+
+
+def _with_constants(schedule: Schedule, args: Sequence[Tensor], constants: Mapping[Tensor, Any]) -> list[Tensor]:
+    """All parameters of the function that a schedule computes: `args`, and those constants that are not among them."""
+    if not isinstance(constants, Mapping):
+        raise ScheduleError(f"constants= is {constants!r}: expected a dictionary from input tensors to their arrays")
+    if not isinstance(schedule, Schedule) or not isinstance(args, (tuple, list)):
+        return args  # type: ignore[return-value]  # lowering says what is wrong
+    for tensor in constants:
+        if not isinstance(tensor, Tensor):
+            raise ScheduleError(f"constants= has the key {tensor!r}: expected a tensor, an input of the computation")
+        stage = schedule.stage_of(tensor, "constants=")
+        if not stage.is_placeholder:
+            raise ScheduleError(f"constant {tensor.name} is computed by stage {stage.name}; only an input (te.placeholder) can be given a value")
+        if not all(isinstance(extent, int) for extent in tensor.shape):
+            raise ScheduleError(f"constant {tensor.name} has the symbolic shape {tensor.shape_text}: a constant's sizes must be numbers when it is declared")
+    return [*args, *(tensor for tensor in constants if not any(tensor is arg for arg in args))]

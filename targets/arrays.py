@@ -121,7 +121,7 @@ class ArgumentChecker:
         """Contiguity, alignment, writability."""
         spec = self._signature[position]
         size = self._item_bytes[position]
-        if view.strides is not None and not _is_contiguous(view.shape, view.strides, size):
+        if view.strides is not None and not is_contiguous(view.shape, view.strides, size):
             raise self._error(
                 position,
                 f"expected an array contiguous in C order, found strides {view.strides} bytes for shape {view.shape}"
@@ -188,7 +188,7 @@ def _numpy_dtype_name(dtype: np.dtype[Any]) -> str:
     return _OUR_NAMES.get(dtype.name, dtype.name)
 
 
-def _is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> bool:
+def is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> bool:
     """Whether elements lie in C order without gaps; the stride of an extent of 1 means nothing, nor any where there is no element."""
     if 0 in shape:
         return True

@@ -5,6 +5,7 @@ The calling convention of the C target: for a function NAME the source defines
     int32_t NAME(type *restrict A, const type *restrict B, ..., int64_t n, ...);
 
 with the arrays in argument order, then the symbolic sizes. It returns 0, or another number when memory for intermediates could not be had.
+Constant operands, whose memory the module owns, come before the arrays.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from ..tir.errors import TargetError
 from ..tir.target import Target
@@ -37,14 +38,16 @@ class ArgumentSpec:
 
 @dataclass(frozen=True)
 class Signature:
-    """How a function is called: its symbol, its arguments in order, the names of the sizes that are passed after them, and the bytes of
-    intermediate storage that one call takes. Iterating and indexing give the arguments; as text it reads like a declaration."""
+    """How a function is called: its symbol, its arguments in order, the names of the sizes that are passed after them, the bytes of
+    intermediate storage that one call takes, and the number of constants that the module passes before the arguments. Iterating and indexing
+    give the arguments; as text it reads like a declaration."""
 
     name: str
     arguments: tuple[ArgumentSpec, ...]
     sizes: tuple[str, ...] = ()
     workspace_bytes: int = 0
     uses_openmp: bool = False
+    constants: int = 0
 
     def __len__(self) -> int:
         return len(self.arguments)
@@ -87,10 +90,15 @@ class Generated:
     sizes: tuple[str, ...] = ()
     workspace_bytes: int = 0
     uses_openmp: bool = False
+    constants: int = 0
 
     @property
     def signature(self) -> Signature:
-        return Signature(self.name, self.arguments, self.sizes, self.workspace_bytes, self.uses_openmp)
+        return Signature(self.name, self.arguments, self.sizes, self.workspace_bytes, self.uses_openmp, self.constants)
+
+    def with_constants(self, count: int) -> Generated:
+        """The same, of which the first `count` arguments are constants."""
+        return replace(self, arguments=self.arguments[count:], constants=count)
 
     def source_with_signature(self, target: Target) -> str:
         """The source followed by the definition of `SIGNATURE_SYMBOL`, which describes the function to `load_module`."""

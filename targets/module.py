@@ -7,12 +7,15 @@ import ctypes
 import html
 import os
 import tempfile
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..tir.errors import TargetError
 from ..tir.target import Target, native_vector_bytes
 from .arrays import ArgumentChecker
+from .constants import ConstantMemory, addresses
 from .generated import SIGNATURE_SYMBOL, Generated, Signature, signature_from_json
 from .header import c_header
 from .loader import Library, check_sanitizer_runtime
@@ -29,18 +32,25 @@ class Module:
     while it computes, and may run in many threads at once. MemoryError: storage for intermediates could not be had.
     """
 
-    def __init__(self, signature: Signature, target: Target, library: Library, source: str | None):
+    def __init__(self, signature: Signature, target: Target, library: Library, source: str | None, constants: Sequence[ConstantMemory] = ()):
         self.signature = signature
+        self._constants = tuple(constants)  # kept: the function has their addresses
         self.target = target
         self._source = source
         self._library = library
         self._check = ArgumentChecker(signature)
-        kinds = [ctypes.c_void_p] * len(signature) + [ctypes.c_int64] * len(signature.sizes)
+        kinds = [ctypes.c_void_p] * (signature.constants + len(signature)) + [ctypes.c_int64] * len(signature.sizes)
         function = library.function(signature.name, kinds)
-        self._function = survive_fork(function) if signature.uses_openmp else function
+        function = survive_fork(function) if signature.uses_openmp else function
+        self._function = partial(function, *addresses(constants)) if constants else function
 
     def __call__(self, *arguments: Any) -> None:
         numbers, _owners = self._check(arguments)  # the owners keep exported memory until the call is over
+        if self._function(*numbers):
+            self._out_of_memory()
+
+    def run_at(self, numbers: Sequence[int]) -> None:
+        """As a call, on addresses (then sizes) of which the caller knows that they are right: nothing is checked."""
         if self._function(*numbers):
             self._out_of_memory()
 
@@ -80,8 +90,14 @@ class Module:
     def export_library(self, path: str | os.PathLike[str]) -> None:
         """Write the library to `path`, and beside it a C header (same name, ".h") for use without Python. `load_module` reads it back.
 
-        A TargetError where nothing can be written there, or the library's own file was removed.
+        A TargetError where nothing can be written there, the library's own file was removed, or the module has constants, which are in the
+        memory of this process and not in the library.
         """
+        if self._constants:
+            raise TargetError(
+                f"export_library: {self.name} has {len(self._constants)} constant operand(s) in the memory of this process, which its library does not "
+                "carry; build it without constants= and pass them as arguments"
+            )
         path = Path(path)
         if path.suffix == ".h":
             raise TargetError(f"export_library({str(path)!r}): the header gets the name with .h; give the library another, for example .so")
@@ -153,15 +169,18 @@ class _Closed:
         raise TargetError(f"module {self._name} was closed")
 
 
-def compile_module(generated: Generated, target: Target) -> Module:
-    """Compile and load a generated function. CompileError where the compiler refuses it; see `toolchain` for the flags and the cache."""
+def compile_module(generated: Generated, target: Target, constants: Sequence[ConstantMemory] = ()) -> Module:
+    """Compile and load a generated function. CompileError where the compiler refuses it; see `toolchain` for the flags and the cache.
+
+    `constants`: what the function takes before its arguments, in order; the module keeps them.
+    """
     source = generated.source_with_signature(target)
     while True:
         build = compile_source(source, target, uses_openmp=generated.uses_openmp)
         if target.sanitize:
             check_sanitizer_runtime(build.library_path)
         try:
-            return Module(generated.signature, target, Library(build.library_path, uses_openmp=generated.uses_openmp), source)
+            return Module(generated.signature, target, Library(build.library_path, uses_openmp=generated.uses_openmp), source, constants)
         except TargetError:
             if build.library_path.exists():
                 raise
