@@ -173,7 +173,7 @@ def test_what_cannot_be_a_constant_is_refused():
         ({B: b}, "s", [A, D], "expected a schedule"),
         ({B: b}, s, 5, "expected a list"),
     ]:
-        with pytest.raises(tw.ScheduleError, match=".*") as error:
+        with pytest.raises(tw.ScheduleError) as error:
             tw.build(schedule, args, constants=constants)
         assert words in str(error.value)
 
