@@ -56,7 +56,8 @@ def default_schedule(computation: Operator | Tensor | Sequence[Tensor], target: 
     cfg = Config(target=Target.parse(target))
     if isinstance(computation, Operator):
         return template_for(computation)(cfg, computation)
-    tensors = list(computation) if isinstance(computation, list | tuple) else [computation]
-    if not tensors or not all(isinstance(tensor, Tensor) for tensor in tensors):
+    given = list(computation) if isinstance(computation, list | tuple) else [computation]
+    tensors = [tensor for tensor in given if isinstance(tensor, Tensor)]
+    if not tensors or len(tensors) != len(given):
         raise ArgumentError(f"default_schedule takes an operator of te.library, a tensor or a list of tensors, found {computation!r}")
     return template_for_graph(tensors)(cfg, tensors)
