@@ -28,7 +28,6 @@ from ..dtype import BOOL, INT32, INT64, DType
 from ..expr import (
     LE,
     LT,
-    Buffer,
     Call,
     Const,
     Expr,
@@ -48,6 +47,7 @@ from ..expr import (
 from ..stmt import Allocate, Bind, For, Func, If, Produce, Seq, Stmt, Store, seq
 from ..verify import CLOSED, FLAT, PARTITIONED, TYPED
 from ..visit import Substitute, children
+from .copies import Copy
 from .lanes import conjuncts
 from .manager import Pass
 
@@ -415,7 +415,7 @@ class _Splitter:
 
     def _copy(self, body: Stmt, variables: dict[Var, Expr]) -> Stmt:
         """`body` once more, with names of its own; guards of loops around learn what their conditions are called in it."""
-        copier = _Copy(variables)
+        copier = Copy(variables)
         new = copier.rewrite_statement(body)
         for guard in self.pending:
             for condition in list(guard.conditions):
@@ -449,35 +449,6 @@ class _Settle(Substitute):
         return changed.body if _is_empty(changed.body) else changed  # type: ignore[no-any-return]
 
     rewrite_Allocate = rewrite_Produce = rewrite_Bind = rewrite_Wrapper
-
-
-class _Copy(Substitute):
-    """Variables replaced, and everything that the statement introduces by something new of the same name."""
-
-    def __init__(self, variables: dict[Var, Expr]):
-        super().__init__(variables, {})
-        self.new_variables: dict[Var, Expr] = variables
-        self.new_buffers: dict[Buffer, Buffer] = {}
-        self.variables, self.buffers = self.new_variables, self.new_buffers
-
-    def rewrite_For(self, node: For) -> Stmt:
-        self.new_variables[node.var] = var = node.var.fresh()
-        return For(var, self.rewrite(node.extent), node.kind, self.rewrite_statement(node.body), node.thread, node.pragmas)
-
-    def rewrite_Bind(self, node: Bind) -> Stmt:
-        value = self.rewrite(node.value)
-        self.new_variables[node.var] = var = node.var.fresh()
-        return Bind(var, value, self.rewrite_statement(node.body))
-
-    def rewrite_Allocate(self, node: Allocate) -> Stmt:
-        old = node.buffer
-        self.new_buffers[old] = buffer = Buffer(old.name, old.shape, old.dtype, old.scope, old.strides)
-        return Allocate(buffer, self.rewrite_statement(node.body), node.place)
-
-
-def copy_statement(s: Stmt, variables: dict[Var, Expr] | None = None) -> Stmt:
-    """`s` once more, with loop variables and buffers of its own, and `variables` replaced."""
-    return _Copy(dict(variables or {})).rewrite_statement(s)
 
 
 def _is_zero(e: Expr) -> bool:

@@ -15,6 +15,7 @@ two. What comes out, which is what generators must know:
 * `If` with a condition that differs between lanes: the stores get a `predicate`, with `if` around for the case that no lane has anything to do. A
   store inside a buffer of scope "local", which should stay in registers, stores a `Select` with the old value instead, or simply all lanes where the
   others' elements are never used. Conditions read from memory are let-bound first, to a variable whose dtype is a vector of bools.
+* Up to four blocks of lanes with conditions are written one by one instead of as a loop: often only the last needs its mask.
 * Casts between elements of different widths keep the lanes: int8x8 -> int32x8.
 * A buffer allocated in the body gets a copy for each lane: `T[i]` -> `T[i * lanes + lane]`.
 
@@ -65,9 +66,9 @@ from ..expr import (
 from ..stmt import Allocate, Bind, For, Func, If, Prefetch, Seq, Stmt, Store, seq
 from ..verify import CLOSED, FLAT, NO_VECTOR_LOOPS, PARTITIONED, TYPED
 from ..visit import Rewriter, StatementRewriter, loads_of, substitute, substitute_statement, variables_of
+from .copies import copy_statement
 from .lanes import IdleLanes, LaneAnalysis, as_of_any_loop, conjuncts
 from .manager import Pass
-from .partition import copy_statement
 
 if TYPE_CHECKING:
     from ..target import Target
