@@ -10,7 +10,7 @@ from typing import Any
 
 from ..te.axis import IterVar, Range
 from ..te.tensor import Tensor
-from ..tir.dtype import whole_number
+from ..tir.dtype import INT64, whole_number
 from ..tir.errors import ScheduleError
 from .relation import Fuse, Split, at_least_one, ceil_div, product
 from .stage import StageState, position_of
@@ -27,6 +27,8 @@ def _whole_number(value: Any, name: str, primitive_name: str, stage: StageState)
     number = whole_number(value)
     if number is None or number < 1:
         raise ScheduleError(f"{primitive_name} on stage {stage.name}: {name} must be a positive int, found {value!r}")
+    if number > INT64.high:
+        raise ScheduleError(f"{primitive_name} on stage {stage.name}: {name} is {number}; a loop runs at most {INT64.high} times")
     return number
 
 
@@ -150,6 +152,9 @@ class LoopPrimitives(StageState):
         extent: Any = 1
         for axis in axes:
             extent = product(extent, self.nominal_extent(axis))
+        if isinstance(extent, int) and extent > INT64.high:
+            raise ScheduleError(f"fuse on stage {self.name}: {', '.join(map(self.axis_name, axes))} have {extent} iterations together; "
+                                f"a loop runs at most {INT64.high} times")  # fmt: skip
         name = ".".join(axis.name for axis in axes[:3]) + ".fused" if axes else "one"
         fused = IterVar(Range(0, extent), name, axes[0].kind if axes else "spatial")
         self.relations.append(Fuse(tuple(axes), fused))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..tir.dtype import whole_number
+from ..tir.dtype import INT64, whole_number
 from ..tir.errors import TEError
 from ..tir.expr import Const, Expr, ExprLike, Var
 from ..tir.visit import loads_of
@@ -94,6 +94,8 @@ def extent_value(value: Any, what: str) -> int | Expr:
     if number is None:
         hint = ". Write // for the floored quotient" if isinstance(value, float) else ""
         raise TEError(f"{what} is {value!r}: expected an int or an expression of sizes{hint}")
+    if not INT64.low <= number <= INT64.high:
+        raise TEError(f"{what} is {number}, which no index can reach: expected an int that fits in int64")
     return number
 
 

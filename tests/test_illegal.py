@@ -153,3 +153,42 @@ def test_rfactor_takes_the_list_of_a_tuple_reduction():
     assert len(s.rfactor(list(both), k)) == 2
     with pytest.raises(tw.ScheduleError, match="all of them"):
         tw.create_schedule(both[0]).rfactor([both[1]], k)
+
+
+def copy_of(shape, dtype="float32", columns=()):
+    """C[i] = B[i, 0 ...], B an intermediate with more dimensions, read from A."""
+    A = te.placeholder(shape, dtype, name="A")
+    B = te.compute((*shape, *columns), lambda *i: A[i[: len(shape)]] + 1, name="B")
+    C = te.compute(shape, lambda *i: B[(*i, *[0] * len(columns))], name="C")
+    return tw.create_schedule(C), [A, C]
+
+
+@pytest.mark.parametrize("shape, columns", [((2**62,), ()), ((2**40, 2**40), ()), ((8,), (2**60,)), ((2**61,), ()), ((8,), (2**40, 2**30))])
+def test_more_memory_than_there_are_addresses(shape, columns):
+    """The C text would have computed the size modulo 2^64."""
+    with pytest.raises(tw.TargetError, match="more than any address"):
+        tw.lower(*copy_of(shape, columns=columns))
+
+
+def test_loops_longer_than_any_counter():
+    with pytest.raises(tw.TEError, match="int64"):
+        te.placeholder((2**63,))
+    with pytest.raises(tw.TEError, match="int64"):
+        te.reduce_axis((0, 2**70))
+    s, (A, C) = copy_of((8,))
+    i = C.op.axis[0]
+    with pytest.raises(tw.ScheduleError, match="at most"):
+        s[C].split(i, factor=2**63)
+    outer, inner = s[C].split(i, factor=2**40)
+    middle, inner = s[C].split(inner, nparts=2**40)
+    middle, more = s[C].split(middle, nparts=2**40)
+    _, inner = s[C].split(more, factor=2**50)
+    with pytest.raises(tw.ScheduleError, match="together"):
+        s[C].fuse(middle, s[C].leaf_iter_vars[2], inner)
+
+
+def test_a_large_workspace_that_fits_an_address_is_a_memory_error():
+    s, args = copy_of((8,), columns=(2**50,))
+    module = tw.build(s, args)
+    with pytest.raises(MemoryError, match="intermediate"):
+        module(np.zeros(8, "float32"), np.zeros(8, "float32"))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..dtype import INT32, INT64
+from ..errors import TargetError
 from ..expr import Buffer, Const, Expr, Load, add, as_expr, cast, const, load, maximum, mul
 from ..liveness import shared_by_threads
 from ..stmt import Allocate, Func, Prefetch, Stmt, Store
@@ -50,7 +51,10 @@ class _Flattener(Rewriter):
         if found is None:
             dense = len(buffer.shape) == 1 and buffer.strides is None
             scope = "global" if buffer in self._no_longer_local else buffer.scope
-            found = buffer if dense and scope == buffer.scope else Buffer(buffer.name, (_size(buffer),), buffer.dtype, scope)
+            size = _size(buffer)
+            if isinstance(size, int) and size * buffer.dtype.bytes > INT64.high:
+                raise TargetError(f"tensor {buffer!r} takes {size * buffer.dtype.bytes} bytes, more than any address can reach")
+            found = buffer if dense and scope == buffer.scope else Buffer(buffer.name, (size,), buffer.dtype, scope)
             self._flat[buffer] = found
         return found
 

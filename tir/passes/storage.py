@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..dtype import INT64
+from ..errors import TargetError
 from ..expr import Buffer, Const, Expr, Var, add, as_expr, cast, const, floordiv, mul
 from ..liveness import LiveRange, live_ranges
 from ..stmt import Allocate, Func, Place, Prefetch, Seq, Stmt
@@ -48,6 +49,8 @@ class Storage(Pass):
         for kind in ("call", "thread"):
             offsets, total = place_in_workspace([r for r in elsewhere if r.in_parallel == (kind == "thread")])
             places.update({allocate: Place(kind, offset) for allocate, offset in offsets.items()})
+            if isinstance(total, int) and total > INT64.high:
+                raise TargetError(f"{func.name}: its intermediate tensors take {total} bytes together, more than any address can reach")
             totals.append(total)
         body = _Placer(places).rewrite_statement(func.body)
         if body is func.body and all(_same(a, b) for a, b in zip(totals, func.workspace_bytes, strict=True)):
