@@ -2,8 +2,8 @@
 
     python examples/conv_bn_relu.py [--size 56] [--channels 64] [--filters 64] [--trials 32] [--log tuning.db]
 
-R[n, o, y, x] = max(Y[n, o, y, x] G[o] + B[o], 0), with Y a padded 3 x 3 convolution whose sums never leave the registers. The batch norm is folded into a factor and a
-summand for each filter. Tunes, replays the best from the log, checks it, and shows PyTorch's time beside where it is installed.
+R[n, o, y, x] = max(Y[n, o, y, x] G[o] + B[o], 0), with Y a padded 3 x 3 convolution whose sums never leave the registers. The batch norm is folded into a
+factor and a summand for each filter. Tunes, replays the best from the log, checks it, and shows PyTorch's time beside where it is installed.
 """
 
 from __future__ import annotations
