@@ -115,14 +115,13 @@ class LoopPrimitives(StageState):
             raise ScheduleError(
                 f"tile on stage {self.name}: axis {self.axis_name(x)} is {x.kind}, {self.axis_name(y)} is {y.kind}; an ordered axis stays in order"
             )
-        leaves, relations, marks = list(self.leaf_iter_vars), list(self.relations), dict(self.marks)
+        before = list(self.leaf_iter_vars), list(self.relations), dict(self.marks), dict(self._axis_names)
         xo, xi = self._split_leaf(self.leaf(x, "tile"), x_factor, None)
         yo, yi = self._split_leaf(self.leaf(y, "tile"), y_factor, None)
         try:
             self._reorder_leaves([xo, yo, xi, yi])
-        except ScheduleError:  # all or nothing
-            self.leaf_iter_vars, self.relations, self.marks = leaves, relations, marks
-            self.forget_axes([xo, xi, yo, yi])
+        except ScheduleError:  # all or nothing: the names too, or a replay would give others
+            self.leaf_iter_vars, self.relations, self.marks, self._axis_names = before
             raise
         return xo, yo, xi, yi
 

@@ -7,6 +7,7 @@ exact values only, so that a mismatch is always a fault.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -322,7 +323,7 @@ class _Builder:
                     init = 0
                 reduce = te.max if kind == "max" else te.min
                 return reduce(v.e, axis=reduced, where=where, init=init), [Facts(max(v.bound, 2), v.error, v.integral)]
-            if kind == "prod" and (v.dtype.is_integer or (v.integral and max(v.bound, 1) ** min(steps, 30) < 2**20 and steps <= 30)):
+            if kind == "prod" and (v.dtype.is_integer or (v.integral and min(steps, 30) * math.log2(max(v.bound, 1)) < 20 and steps <= 30)):
                 bound = 2.0**70 if v.dtype.is_integer else 2 * max(v.bound, 1) ** steps
                 return te.prod(v.e, axis=reduced, where=where, init=init), [Facts(_limit(v.dtype, bound), 0.0, True)]
             bound = _limit(v.dtype, steps * v.bound + 2)

@@ -112,6 +112,9 @@ def test_an_order_that_matters_stays():
     s = create_schedule(C.op)
     refuse(lambda: s[C].reorder(*reversed(s[C].op.reduce_axis)), "decay", "associative=False", "p", "q")
     refuse(lambda: s.rfactor(C, s[C].op.reduce_axis[0]), "decay", "associative=False")
+    refuse(lambda: s[C].tile(*s[C].op.reduce_axis, 2, 2), "decay", "associative=False")
+    outer, _ = s[C].split(s[C].op.reduce_axis[0], factor=2)
+    assert s[C].axis_name(outer) == "p.outer"  # what was refused left no names behind
 
 
 def test_loop_kinds():
