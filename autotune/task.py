@@ -26,7 +26,8 @@ from .canonical import byte_count, constant_shape, data_hash, flop_count, from_d
 from .record import Decisions
 from .registry import TEMPLATES, Template, check_arguments, file_of, load, portable
 from .space import Config, Space
-from .templates import template_for, template_for_graph
+from .templates import template_for
+from .templates.general import general
 from .verify import numpy_dtype
 
 Make = Callable[[Config], tuple[Schedule, Sequence[Tensor]]]
@@ -91,8 +92,7 @@ class Task:
         task._operator = task._template = None
         task._data = to_data(tensors)
         given = list(tensors)
-        schedule_with = template_for_graph(given)
-        task._make = lambda config: (schedule_with(config, given), given)
+        task._make = lambda config: (general(config, given), given)
         return task
 
     # ---- as data

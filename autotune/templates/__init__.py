@@ -42,11 +42,6 @@ def template_for(operator: Operator) -> OperatorTemplate:
     return OPERATOR_TEMPLATES.get(operator.name, lambda cfg, op: general(cfg, op.args))
 
 
-def template_for_graph(tensors: Sequence[Tensor]) -> Callable[[Config, Sequence[Tensor]], Schedule]:
-    """The template of a computation that is no operator of the library."""
-    return general
-
-
 def default_schedule(computation: Operator | Tensor | Sequence[Tensor], target: str | Target = "c") -> Schedule:
     """A good schedule without any measurement: what the template's default decisions give.
 
@@ -60,4 +55,4 @@ def default_schedule(computation: Operator | Tensor | Sequence[Tensor], target: 
     tensors = [tensor for tensor in given if isinstance(tensor, Tensor)]
     if not tensors or len(tensors) != len(given):
         raise ArgumentError(f"default_schedule takes an operator of te.library, a tensor or a list of tensors, found {computation!r}")
-    return template_for_graph(tensors)(cfg, tensors)
+    return general(cfg, tensors)

@@ -15,8 +15,9 @@ from ..canonical import constant_shape
 from ..space import Config
 from .register_tile import ROWS, default_rows, default_width, pack_rows, tile_widths
 from .rows import reduce_in_lanes
+from .threads import parallel_knob
 
-_PARALLEL_WORK = 1 << 17  # multiply-adds; below, waking the threads costs more than they save
+_PARALLEL_WORK = 1 << 17  # multiply-adds
 
 
 def attention(cfg: Config, op: Operator) -> Schedule:
@@ -55,8 +56,8 @@ def attention(cfg: Config, op: Operator) -> Schedule:
     out.vectorize(column)
     around = out.fuse(b, h, block)
     work = heads * query_rows * key_rows * depth * constant_shape(op.output)[0]
-    in_parallel = cfg.target.threads > 1 and cfg.define_knob("parallel", [True, False], default=work >= _PARALLEL_WORK).val
-    if in_parallel:
+    parallel = parallel_knob(cfg, work, _PARALLEL_WORK)
+    if parallel:
         out.parallel(around)
 
     _values(stage["U"], out, panel)
@@ -69,7 +70,7 @@ def attention(cfg: Config, op: Operator) -> Schedule:
     if key_rows >= lanes:
         _, lane = stage["E"].split(stage["E"].op.axis[-1], factor=lanes)
         stage["E"].vectorize(lane)
-    _scores(schedule, stage["T"], out, around, tile, key_columns, keys if pack else None, in_parallel)
+    _scores(schedule, stage["T"], out, around, tile, key_columns, keys if pack else None, parallel)
     return schedule
 
 

@@ -17,8 +17,9 @@ from ..canonical import constant_shape
 from ..space import Config
 from .general import general
 from .register_tile import ROWS, default_rows, default_width, tile_widths
+from .threads import parallel_knob
 
-_PARALLEL_WORK = 1 << 18  # multiply-adds; below, waking the threads costs more than they save
+_PARALLEL_WORK = 1 << 18  # multiply-adds
 
 
 def conv2d(cfg: Config, op: Operator) -> Schedule:
@@ -60,8 +61,8 @@ def conv2d(cfg: Config, op: Operator) -> Schedule:
         stage.vectorize(channel)
     outermost = stage.fuse(n, *around)
     work = math.prod(constant_shape(out)) * math.prod(axis.dom.extent for axis in local.op.reduce_axis)
-    in_parallel = cfg.target.threads > 1 and cfg.define_knob("parallel", [True, False], default=work >= _PARALLEL_WORK).val
-    if in_parallel:
+    parallel = parallel_knob(cfg, work, _PARALLEL_WORK)
+    if parallel:
         stage.parallel(outermost)
     local.compute_at(stage, column_tile)
     _accumulate(local, nhwc, unroll)
@@ -69,10 +70,10 @@ def conv2d(cfg: Config, op: Operator) -> Schedule:
         _turn(schedule[turned], stage, column_tile)
     packed = cfg.define_knob("pack", [False, True]).val if nhwc else True
     if packed:
-        _pack(schedule, weights, local, tile, nhwc, in_parallel)
+        _pack(schedule, weights, local, tile, nhwc, parallel)
     for found in schedule.stages:
         if getattr(found.op, "tag", "") == "pad":
-            _pad(cfg, found, nhwc, in_parallel, lanes)
+            _pad(cfg, found, nhwc, parallel, lanes)
     return schedule
 
 

@@ -136,7 +136,7 @@ def _accumulate(cfg: Config, stage: Any, name: str, rows_at: int | None) -> None
     reduce_axes = list(op.reduce_axis)
     first = reduce_axes[0]
     chunk = cfg.define_split(f"{name}.reduce", _extent(first), policy="power2", filter=lambda choice: choice.factors[0] <= 16)
-    outer_reduce, inner_reduce = chunk.apply(_Only(stage), stage, first)
+    outer_reduce, inner_reduce = chunk.apply(stage.schedule, stage, first)
     rest = [axis for position, axis in enumerate(op.axis[:-1]) if position != rows_at]
     rows = [op.axis[rows_at]] if rows_at is not None else []
     stage.reorder(*rest, outer_reduce, *reduce_axes[1:], inner_reduce, *rows, op.axis[-1])
@@ -145,16 +145,6 @@ def _accumulate(cfg: Config, stage: Any, name: str, rows_at: int | None) -> None
         stage.unroll(axis)
     if cfg.define_knob(f"{name}.unroll_reduce", [False, True]).val:
         stage.unroll(inner_reduce)
-
-
-class _Only:
-    """Lets a split choice act on a stage that is at hand."""
-
-    def __init__(self, stage: Any):
-        self._stage = stage
-
-    def __getitem__(self, key: Any) -> Any:
-        return self._stage
 
 
 def _reused_axis(op: ComputeOp) -> int | None:
@@ -208,7 +198,7 @@ def _plain(cfg: Config, stage: Any) -> None:
     outer = list(op.axis)
     if width >= lanes and op.reducer is None:
         split = cfg.define_split(f"{name}.vector", width, candidates=[[lanes * count] for count in _VECTORS if lanes * count <= width])
-        outer_columns, inner_columns = split.apply(_Only(stage), stage, op.axis[-1])
+        outer_columns, inner_columns = split.apply(stage.schedule, stage, op.axis[-1])
         stage.vectorize(inner_columns)
         outer[-1] = outer_columns
     _parallel_outer(cfg, stage, outer, name, keep=1 if len(outer) > 1 else 0)

@@ -15,8 +15,9 @@ from ...te.tensor import Tensor
 from ..canonical import constant_shape
 from ..space import Config
 from .register_tile import ROWS, default_rows, default_width, pack_rows, tile_widths
+from .threads import parallel_knob
 
-_PARALLEL_WORK = 1 << 19  # multiply-adds; below about 10 microseconds of work, waking the threads costs more than they save
+_PARALLEL_WORK = 1 << 19  # multiply-adds
 _BLOCKS = (1, 2, 4, 8, 16, 32)
 
 
@@ -54,9 +55,9 @@ def matmul(cfg: Config, op: Operator) -> Schedule:
     around = [panel, row_block] if panels_outside else [row_block, panel]
     stage.reorder(*batch_axes, *around, row_tile, row, column)
     stage.vectorize(column)
-    in_parallel = cfg.target.threads > 1 and cfg.define_knob("parallel", [True, False], default=_work(out, depth) >= _PARALLEL_WORK).val
+    parallel = parallel_knob(cfg, _work(out, depth), _PARALLEL_WORK)
     outermost = stage.fuse(*batch_axes, around[0]) if batch_axes else around[0]
-    if in_parallel:
+    if parallel:
         stage.parallel(outermost)
 
     local = schedule[accumulator]
@@ -71,7 +72,7 @@ def matmul(cfg: Config, op: Operator) -> Schedule:
     local.vectorize(local_column)
     local.unroll(local_row)
     if packed:
-        _pack(schedule, right, accumulator, tile_columns, dense=op.name == "dense", in_parallel=in_parallel)
+        _pack(schedule, right, accumulator, tile_columns, dense=op.name == "dense", in_parallel=parallel)
     return schedule
 
 

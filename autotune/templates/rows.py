@@ -15,8 +15,9 @@ from ...te.library.operator import Operator
 from ...te.tensor import Tensor
 from ..canonical import constant_shape
 from ..space import Config
+from .threads import parallel_knob
 
-_PARALLEL_ELEMENTS = 1 << 15  # below about 10 microseconds of work, waking the threads costs more than they save
+_PARALLEL_ELEMENTS = 1 << 15
 _VECTORS = (1, 2, 4, 8)
 
 
@@ -34,8 +35,8 @@ def rows(cfg: Config, op: Operator) -> Schedule:
 
     row_axes = list(out.op.axis[: len(source) - 1])
     row = out.fuse(*row_axes) if len(row_axes) > 1 else row_axes[0] if row_axes else None
-    in_parallel = cfg.target.threads > 1 and cfg.define_knob("parallel", [True, False], default=count * width >= _PARALLEL_ELEMENTS).val
-    if in_parallel and row is not None:
+    parallel = parallel_knob(cfg, count * width, _PARALLEL_ELEMENTS)
+    if parallel and row is not None:
         out.parallel(row)
     inside = []
     for stage in stages:

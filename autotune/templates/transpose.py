@@ -8,9 +8,10 @@ from ...schedule.schedule import Schedule, create_schedule
 from ...te.library.operator import Operator
 from ..canonical import constant_shape
 from ..space import Config
+from .threads import parallel_knob
 
 _BLOCKS = (4, 8, 16, 32, 64)
-_PARALLEL_ELEMENTS = 1 << 15  # below about 10 microseconds of work, waking the threads costs more than they save
+_PARALLEL_ELEMENTS = 1 << 15
 
 
 def transpose(cfg: Config, op: Operator) -> Schedule:
@@ -29,7 +30,7 @@ def transpose(cfg: Config, op: Operator) -> Schedule:
     stage.reorder(*batch, outer_j, outer_i, *((inner_i, inner_j) if reads_along_rows else (inner_j, inner_i)))
     if unrolled:
         stage.unroll(inner_j if reads_along_rows else inner_i)
-    in_parallel = cfg.target.threads > 1 and cfg.define_knob("parallel", [True, False], default=math.prod(constant_shape(op.output)) >= _PARALLEL_ELEMENTS).val
-    if in_parallel:
+    parallel = parallel_knob(cfg, math.prod(constant_shape(op.output)), _PARALLEL_ELEMENTS)
+    if parallel:
         stage.parallel(stage.fuse(*batch, outer_j))
     return schedule
