@@ -63,11 +63,15 @@ class Measurer:
 
     def __enter__(self) -> Measurer:
         """Starts the workers, and while they start computes what results are checked against."""
-        self._builders.start()
-        if self._measure is None:
-            check = make_check(self.task.tensors, self.task.reference, self._seed)
-            self._runner = WorkerPool(1, f"{__package__}.runner", {"check": check.save(Path(self._folder.name))})
-            self._runner.start()
+        try:
+            self._builders.start()
+            if self._measure is None:
+                check = make_check(self.task.tensors, self.task.reference, self._seed)
+                self._runner = WorkerPool(1, f"{__package__}.runner", {"check": check.save(Path(self._folder.name))})
+                self._runner.start()
+        except BaseException:  # the reference is the user's, and may be interrupted
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from tilewright import autotune, te
 from tilewright.autotune.database import Database
+from tilewright.autotune.process import WorkerPool
 from tilewright.autotune.record import decisions_key
 from tilewright.tir.errors import ArgumentError, LogError, ScheduleError, TuningError
 from tilewright.tir.target import Target
@@ -161,6 +162,19 @@ def test_failures_are_counted_on_screen_and_a_run_prints_as_a_summary(tmp_path: 
 def test_a_measure_that_gives_too_few_times_is_told(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="measure= gave 1 times for 8 candidates"):
         autotune.tune(autotune.Task("toy", (64,)), 8, tmp_path / "t.db", measure=lambda candidates: [1.0], progress=False)
+
+
+def test_a_reference_that_fails_leaves_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*inputs):
+        raise KeyboardInterrupt
+
+    pools = []
+    monkeypatch.setattr("tilewright.autotune.measure.WorkerPool.start", lambda pool, start=WorkerPool.start: (pools.append(pool), start(pool)))
+    task = autotune.Task("toy", (64,))
+    task.reference = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        autotune.tune(task, 8, tmp_path / "t.db", progress=False)
+    assert pools and all(worker._process is None for pool in pools for worker in pool._workers)
 
 
 def test_a_time_that_is_none_is_a_failed_run(tmp_path: Path) -> None:
