@@ -39,8 +39,8 @@ class ArgumentSpec:
 @dataclass(frozen=True)
 class Signature:
     """How a function is called: its symbol, its arguments in order, the names of the sizes that are passed after them, the bytes of
-    intermediate storage that one call takes, and the number of constants that the module passes before the arguments. Iterating and indexing
-    give the arguments; as text it reads like a declaration."""
+    intermediate storage of a call and one thread (buffers of symbolic extents are not counted), and the number of constants that the module
+    passes before the arguments. Iterating and indexing give the arguments; as text it reads like a declaration."""
 
     name: str
     arguments: tuple[ArgumentSpec, ...]

@@ -55,7 +55,8 @@ class Module:
             self._out_of_memory()
 
     def _out_of_memory(self) -> None:
-        raise MemoryError(f"{self.name}: {self.workspace_bytes} bytes of intermediate storage a thread could not be had")
+        known = f"{self.workspace_bytes} bytes for a call with one thread, and what depends on sizes"
+        raise MemoryError(f"{self.name}: memory for intermediates could not be had ({known})")
 
     @property
     def name(self) -> str:
@@ -64,7 +65,7 @@ class Module:
 
     @property
     def workspace_bytes(self) -> int:
-        """Bytes of intermediate storage that one call needs for each thread."""
+        """Bytes of intermediate storage of a call and of one of its threads, without the buffers whose extents are symbolic."""
         return self.signature.workspace_bytes
 
     @property
