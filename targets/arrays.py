@@ -107,7 +107,7 @@ class ArgumentChecker:
             view = view_of(argument)
         except ArgumentError as error:
             raise self._error(position, f"{_an(argument)} {error}") from None
-        except (BufferError, RuntimeError, TypeError, ValueError) as error:  # what foreign exporters raise
+        except Exception as error:  # foreign exporters raise what they like
             raise self._error(position, f"{_an(argument)} does not give its memory: {error}") from None
         if view is None:
             raise self._error(position, f"expected an array {spec.dtype}{_shape_text(spec)}, found {_an(argument)}; {_advice(argument)}")

@@ -192,3 +192,37 @@ def test_a_large_workspace_that_fits_an_address_is_a_memory_error():
     module = tw.build(s, args)
     with pytest.raises(MemoryError, match="intermediate"):
         module(np.zeros(8, "float32"), np.zeros(8, "float32"))
+
+
+@pytest.mark.parametrize("threads, fits", [(2, True), (1024, False)])
+def test_memory_of_all_threads_together(threads, fits):
+    """B is kept once for each thread: 2^54 bytes times 1024 are 2^64."""
+    A = te.placeholder((8,), name="A")
+    B = te.compute((8, 2**52), lambda i, j: A[i] + te.sin(A[i] * j), name="B")
+    k = te.reduce_axis((0, 2**52), "k")
+    C = te.compute((8,), lambda i: te.sum(B[i, k], axis=k), name="C")
+    s = tw.create_schedule(C)
+    s[B].compute_at(s[C], C.op.axis[0])
+    s[C].parallel(C.op.axis[0])
+    target = tw.Target("c", threads=threads)
+    if fits:
+        assert tw.lower(s, [A, C], target).workspace_bytes[1] == 2**54
+    else:
+        with pytest.raises(tw.TargetError, match="more than any address"):
+            tw.lower(s, [A, C], target)
+
+
+def test_too_many_threads():
+    with pytest.raises(tw.TargetError, match="at most"):
+        tw.Target("c", threads=1 << 20)
+
+
+class Exporter:
+    def __getattr__(self, name):
+        raise KeyError(name)
+
+
+def test_an_argument_that_raises_anything():
+    s, args = copy_of((8,))
+    with pytest.raises(tw.ArgumentError, match="does not give its memory"):
+        tw.build(s, args)(Exporter(), np.zeros(8, "float32"))

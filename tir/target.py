@@ -21,6 +21,7 @@ from .errors import TargetError
 KINDS = {"c": "C with GNU vector types and OpenMP for the CPU, compiled by gcc or clang"}
 PLANNED_KINDS = {"cuda": "CUDA C++ for NVIDIA GPUs"}
 
+MOST_THREADS = 4096  # OpenMP ends the process where it cannot start as many as it is asked for
 OPTIMISATION_LEVELS = ("-O0", "-O1", "-O2", "-O3", "-Os")
 
 # Widest vectors by the compiler's name of the architecture; any other name gets 16 bytes, which x86-64 and AArch64 always have.
@@ -95,6 +96,8 @@ class Target:
             value = values[name]
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise TargetError(f"{name} {value!r}: expected an integer of at least 1")
+            if name == "threads" and value > MOST_THREADS:
+                raise TargetError(f"threads {value}: expected at most {MOST_THREADS}")
         if vector_bytes not in (16, 32, 64):
             raise TargetError(f"vector_bytes {vector_bytes}: expected 16, 32 or 64")
         for name, value in values.items():

@@ -49,9 +49,13 @@ class Storage(Pass):
         for kind in ("call", "thread"):
             offsets, total = place_in_workspace([r for r in elsewhere if r.in_parallel == (kind == "thread")])
             places.update({allocate: Place(kind, offset) for allocate, offset in offsets.items()})
-            if isinstance(total, int) and total > INT64.high:
-                raise TargetError(f"{func.name}: its intermediate tensors take {total} bytes together, more than any address can reach")
             totals.append(total)
+        known = [n if isinstance(n, int) else 0 for n in totals]
+        if known[0] + known[1] * target.threads > INT64.high:
+            raise TargetError(
+                f"{func.name}: its intermediate tensors take {known[0]} bytes, and {known[1]} in each of {target.threads} threads, "
+                "together more than any address can reach"
+            )
         body = _Placer(places).rewrite_statement(func.body)
         if body is func.body and all(_same(a, b) for a, b in zip(totals, func.workspace_bytes, strict=True)):
             return func
