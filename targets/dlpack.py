@@ -69,6 +69,9 @@ def view_of_dlpack(value: Any) -> View:
     device = value.__dlpack_device__()[0]
     if device not in _CPU_DEVICES:
         raise ArgumentError(f"is on the device {_DEVICE_NAMES.get(int(device), device)!r}, expected memory of the CPU; copy it there first")
+    is_negated = getattr(value, "is_neg", None)  # of PyTorch, which exports such a view without a word
+    if callable(is_negated) and is_negated():
+        raise ArgumentError("is a view whose elements are stored with the other sign, like the imag of a conj(); pass .resolve_neg() of it")
     try:
         capsule = value.__dlpack__(max_version=(1, 0))
     except TypeError:  # made before DLPack 1.0

@@ -104,3 +104,23 @@ def test_a_build_that_was_killed_leaves_nothing_that_is_used(empty_cache):
         (folder / toolchain.LIBRARY_NAME).write_bytes(b"half")
         shutil.copytree(folder, folder.with_name("making-abandoned"))
     check(doubling())
+
+
+def test_a_view_that_only_claims_to_be_negated():
+    """PyTorch's `z.conj().imag` has the memory of `z.imag`; its export through DLPack does not say so."""
+
+    class Negated:
+        def __init__(self, array):
+            self.array = array
+
+        def is_neg(self):
+            return True
+
+        def __dlpack_device__(self):
+            return self.array.__dlpack_device__()
+
+        def __dlpack__(self, **options):
+            return self.array.__dlpack__(**options)
+
+    with pytest.raises(tw.ArgumentError, match="other sign"):
+        doubling()(Negated(np.ones(5, "float32")), np.empty(5, "float32"))
