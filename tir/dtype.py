@@ -6,7 +6,9 @@ A `DType` is a `str`, so that users and NumPy can take it as one, with its facts
 
 from __future__ import annotations
 
+import math
 import re
+import struct
 
 from .errors import TEError
 
@@ -131,3 +133,32 @@ def promote(a: DType, b: DType) -> DType:
         bits = max(signed.bits, 2 * unsigned.bits)
         chosen = dtype(f"int{min(bits, 64)}")
     return chosen.vector(a.lanes)
+
+
+def round_to(value: int | float, kind: DType) -> float:
+    """`value` as a float of a dtype (nearest, ties to even), overflow giving an infinity. float8 constants stay as they are given."""
+    name = kind.element
+    try:
+        if isinstance(value, int):
+            value = float(value) if name == "float64" else _rounded_to_odd(value)
+        if name == "float64" or not math.isfinite(value):
+            return value
+        if name == "float32":
+            return float(struct.unpack("<f", struct.pack("<f", value))[0])
+        if name == "float16":
+            return float(struct.unpack("<e", struct.pack("<e", value))[0])
+        if name == "bfloat16":
+            bits = struct.unpack("<I", struct.pack("<f", value))[0]
+            bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
+            return float(struct.unpack("<f", struct.pack("<I", bits & 0xFFFFFFFF))[0])
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+    return value
+
+
+def _rounded_to_odd(value: int) -> float:
+    """An integer as a float64 whose last bit says that something was cut off, so that rounding it again to fewer bits is right."""
+    cut = max(0, abs(value).bit_length() - 53)
+    kept = abs(value) >> cut
+    kept |= kept << cut != abs(value)
+    return math.copysign(math.ldexp(kept, cut), value)

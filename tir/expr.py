@@ -22,11 +22,10 @@ constants to the right, write `a > b` as `b < a`, and keep vectors in the form o
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
-from .dtype import BOOL, FLOAT32, INT32, INT64, DType, dtype, promote
+from .dtype import BOOL, FLOAT32, INT32, INT64, DType, dtype, promote, round_to
 from .errors import TEError
 from .intrin import INTRINSICS
 from .node import CONSTANTS, COUNTERS, SMALL_CONSTANTS, float_bits
@@ -531,7 +530,7 @@ def const(value: Number, dtype_: str | Expr = "int32") -> Expr:
     value = as_number(value)
     key: Any
     if kind.is_float:
-        value = round_to(float(value), kind)
+        value = round_to(value, kind)
         key = (kind, float_bits(value))
     else:
         if not kind.is_bool and not math.isfinite(value):
@@ -551,25 +550,6 @@ def const(value: Number, dtype_: str | Expr = "int32") -> Expr:
             return SMALL_CONSTANTS.setdefault(key, node)  # type: ignore[no-any-return]
         return CONSTANTS.setdefault(key, node)  # type: ignore[no-any-return]
     return node  # type: ignore[no-any-return]
-
-
-def round_to(value: float, kind: DType) -> float:
-    """`value` rounded to a float dtype (nearest, ties to even), overflow giving an infinity. float8 constants stay as they are given."""
-    name = kind.element
-    if name == "float64" or not math.isfinite(value):
-        return value
-    try:
-        if name == "float32":
-            return float(struct.unpack("<f", struct.pack("<f", value))[0])
-        if name == "float16":
-            return float(struct.unpack("<e", struct.pack("<e", value))[0])
-        if name == "bfloat16":
-            bits = struct.unpack("<I", struct.pack("<f", value))[0]
-            bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
-            return float(struct.unpack("<f", struct.pack("<I", bits & 0xFFFFFFFF))[0])
-    except OverflowError:
-        return float("inf") if value > 0 else float("-inf")
-    return value
 
 
 def weak_const(value: Number, like: Expr) -> Expr:

@@ -56,7 +56,7 @@ def test_a_wrong_argument_is_never_passed_on():
 
 def test_memory_that_could_not_be_had():
     module = compile_module(kernels.fails(), TARGET)
-    with pytest.raises(MemoryError, match="fails: memory for intermediates .*1099511627776 bytes"):
+    with pytest.raises(MemoryError, match=r"fails: memory for intermediates .*1099511627776 bytes"):
         module(np.ones(1, "f"))
     with pytest.raises(MemoryError):
         module.time_evaluator()(np.ones(1, "f"))

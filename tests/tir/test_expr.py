@@ -2,9 +2,10 @@
 
 import math
 
+import numpy as np
 import pytest
 
-from tilewright.tir.dtype import BOOL
+from tilewright.tir.dtype import BOOL, dtype
 from tilewright.tir.errors import TEError
 from tilewright.tir.expr import Buffer, Var, broadcast, cast, const, div, floordiv, floormod, load
 
@@ -34,3 +35,14 @@ def test_a_division_by_zero_as_it_is_written(divide):
 
 def test_floats_that_become_bools():
     assert [cast(const(v, "float32"), BOOL).value for v in (math.nan, math.inf, -0.0, 0.5)] == [1, 1, 0, 1]
+
+
+@pytest.mark.parametrize("value", [(1 << 60) + (1 << 36) + 1, -(1 << 60) - (1 << 36) - 1, (1 << 60) + (1 << 36), (1 << 53) + 1, 0, -7])
+@pytest.mark.parametrize("kind", ["float16", "float32", "float64"])
+def test_integers_are_rounded_once(value, kind):
+    with np.errstate(over="ignore"):
+        assert cast(const(value, "int64"), dtype(kind)).value == np.int64(value).astype(kind)
+
+
+def test_numbers_too_large_for_a_float_are_infinite():
+    assert const(10**400, "float32").value == math.inf and const(-(10**400), "float64").value == -math.inf and const(1e39, "float32").value == math.inf
