@@ -145,7 +145,6 @@ class Func:
     __repr__ = __str__
 
 
-
 def seq(*statements: Stmt | None) -> Stmt:
     """The statements in order, flat; a single one is itself."""
     flat: list[Stmt] = []
