@@ -13,6 +13,7 @@ import inspect
 import json
 import os
 import re
+import symtable
 import sys
 import textwrap
 import types
@@ -166,9 +167,10 @@ class _SourceWriter:
         if isinstance(definition, ast.FunctionDef | ast.ClassDef):
             definition.decorator_list = []
         outer = {**getattr(function, "__globals__", vars(sys.modules[function.__module__])), **_closure(function)}
-        for used in sorted(_names(tree) & outer.keys()):
+        text = ast.unparse(tree)
+        for used in sorted(_outer_names(symtable.symtable(text, name, "exec")) & outer.keys()):
             self._value(used, outer[used])
-        self.lines.append(ast.unparse(tree))
+        self.lines.append(text)
         return name
 
     def _value(self, name: str, value: Any) -> None:
@@ -207,8 +209,10 @@ def _closure(function: Any) -> dict[str, Any]:
     return {name: cell.cell_contents for name, cell in zip(names, getattr(function, "__closure__", None) or (), strict=True)}
 
 
-def _names(tree: ast.AST) -> set[str]:
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+def _outer_names(table: symtable.SymbolTable) -> set[str]:
+    """The names that a text takes from around it; its local variables are none, whatever else their names mean outside."""
+    used = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_referenced() and (symbol.is_global() or table.get_type() == "module")}
+    return used.union(*map(_outer_names, table.get_children()))
 
 
 def _is_literal(value: Any) -> bool:

@@ -34,11 +34,12 @@ SCRIPT = """
     from tilewright.autotune import registry as templates
     from math import sqrt as root
     SIZES = {"small": [1, 2], "big": (3, None)}
+    inner = x = sys.stdout  # the program's variables; the template has its own of these names
     def helper(n):
         return n * len(SIZES) + root(4)
     @templates.template("scripted", reference=lambda a: a)
     def scripted(cfg, n, *, flag=False):
-        inner = [helper(x) for x in range(n)]
+        inner = [(lambda: helper(x))() for x in range(n)]
         return float(np.sum(inner)), json.dumps(SIZES)
     if __name__ == "__main__":
         print(json.dumps(templates.portable(templates.TEMPLATES["scripted"])))
