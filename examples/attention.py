@@ -89,6 +89,7 @@ def main():
     parser.add_argument("--length", type=int, default=128)
     parser.add_argument("--depth", type=int, default=64)
     parser.add_argument("--show", action="store_true", help="print the schedule and the loops")
+    parser.add_argument("--rounds", type=int, default=5, help="how often the contenders take turns")
     options = parser.parse_args()
     H, S, D = options.heads, options.length, options.depth
     args, stages = declare(H, S, D)
@@ -112,7 +113,7 @@ def main():
     else:
         tq, tk, tv = (torch.from_numpy(a[None]) for a in (q, k, v))
         contenders = {"torch": lambda: torch.nn.functional.scaled_dot_product_attention(tq, tk, tv), **contenders}
-    print(report(compare(contenders), 4 * H * S * S * D))
+    print(report(compare(contenders, options.rounds), 4 * H * S * S * D))
 
 
 if __name__ == "__main__":

@@ -66,6 +66,7 @@ def main():
     parser.add_argument("--filters", type=int, default=64)
     parser.add_argument("--stride", type=int, default=1)
     parser.add_argument("--show", action="store_true", help="print the schedule and the loops")
+    parser.add_argument("--rounds", type=int, default=5, help="how often the contenders take turns")
     options = parser.parse_args()
     CI, H, CO, S, K, P = options.channels, options.size, options.filters, options.stride, 3, 1
     X, W, Xp, Y = declare(CI, H, CO, K, S, P)
@@ -87,7 +88,7 @@ def main():
     else:
         tx, tw_ = torch.from_numpy(x), torch.from_numpy(w)
         contenders = {"torch": lambda: torch.nn.functional.conv2d(tx, tw_, None, S, P), **contenders}
-    print(report(compare(contenders), 2 * out.size * CI * K * K))
+    print(report(compare(contenders, options.rounds), 2 * out.size * CI * K * K))
 
 
 if __name__ == "__main__":

@@ -75,6 +75,7 @@ def main():
     parser.add_argument("--filters", type=int, default=64)
     parser.add_argument("--trials", type=int, default=32)
     parser.add_argument("--log", help="a tuning log to keep (default: a temporary one)")
+    parser.add_argument("--rounds", type=int, default=5, help="how often the contenders take turns")
     options = parser.parse_args()
     CI, H, CO = options.channels, options.size, options.filters
     task = autotune.Task("conv_bn_relu", (CI, H, CO))
@@ -97,7 +98,7 @@ def main():
         tx, tw_, tg, tb = map(torch.from_numpy, (x, w, g, b))
         conv = torch.nn.functional.conv2d
         contenders = {"torch": lambda: torch.relu_(conv(tx, tw_, None, 1, 1).mul_(tg[:, None, None]).add_(tb[:, None, None])), **contenders}
-    print(report(compare(contenders), 2 * out.size * CI * 9))
+    print(report(compare(contenders, options.rounds), 2 * out.size * CI * 9))
 
 
 if __name__ == "__main__":

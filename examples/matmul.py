@@ -108,6 +108,7 @@ def main():
     parser.add_argument("--size", type=int, default=1024)
     parser.add_argument("--threads", type=int, default=tw.Target("c").threads)
     parser.add_argument("--brief", action="store_true", help="speeds only, no loops")
+    parser.add_argument("--rounds", type=int, default=5, help="how often the contenders take turns")
     options = parser.parse_args()
     M = N = K = options.size
     rng = np.random.default_rng(0)
@@ -134,7 +135,7 @@ def main():
     mod, c = kernels["5."]
     d = np.empty_like(expected)
     print("\nBeside NumPy, in turn:")
-    print(report(compare({"numpy": lambda: np.matmul(a, b, out=d), "tilewright": lambda: mod(a, b, c)}), 2 * M * N * K))
+    print(report(compare({"numpy": lambda: np.matmul(a, b, out=d), "tilewright": lambda: mod(a, b, c)}, options.rounds), 2 * M * N * K))
 
 
 if __name__ == "__main__":

@@ -124,6 +124,7 @@ def main():
     parser.add_argument("kernels", nargs="*", metavar="kernel", help=f"which of {', '.join(KERNELS)} (default: all)")
     parser.add_argument("--show", action="store_true", help="print the schedules and the loops")
     parser.add_argument("--small", action="store_true", help="small odd sizes, to see that it works")
+    parser.add_argument("--rounds", type=int, default=5, help="how often the contenders take turns")
     options = parser.parse_args()
     try:
         import torch
@@ -144,7 +145,7 @@ def main():
         contenders = {"tilewright": lambda mod=mod, inputs=inputs, out=out: mod(*inputs, out)}
         if torch is not None:
             contenders = {"torch": peer(torch, *map(torch.from_numpy, inputs)), **contenders}
-        times = compare(contenders)
+        times = compare(contenders, options.rounds)
         moved = sum(a.nbytes for a in (*inputs, out))
         print(name)
         for who, seconds in times.items():

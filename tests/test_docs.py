@@ -1,6 +1,10 @@
-"""The documentation says what is: the table of switches, the links, the program of the README."""
+"""The documentation says what is: the tables, the links, and the programs of its pages, which are run with smaller numbers."""
 
+import inspect
+import os
 import re
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -9,6 +13,8 @@ import pytest
 
 import tilewright as tw
 from tilewright import te
+from tilewright.autotune import Database
+from tilewright.te.library import OPERATORS
 from tilewright.tir import config
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,11 +34,68 @@ def test_links_lead_somewhere(page):
             assert (page.parent / link).exists(), f"{page.name}: {link}"
 
 
+def program(page, *smaller):
+    """The Python blocks of a page, one after the other, with other words in place of some."""
+    text = "\n".join(re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL))
+    for found, other in smaller:
+        assert found in text, found
+        text = text.replace(found, other)
+    return text
+
+
 def test_the_program_of_the_readme_runs():
-    first = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[1]
     scope = {}
-    exec(first.replace("1024, 1024, 1024", "64, 96, 32"), scope)
+    exec(program("README.md", ("1024, 1024, 1024", "64, 96, 32")).partition("from tilewright import autotune")[0], scope)
     np.testing.assert_array_equal(scope["c"], np.full((64, 96), 32, "float32"))
+
+
+def test_the_tutorial_runs(capsys):
+    scope = {}
+    exec(program("docs/tutorial.md", ("M = N = K = 1024", "M = N = K = 96"), ("time_evaluator()", "time_evaluator(repeat=1, min_repeat_ms=1)")), scope)
+    np.testing.assert_array_equal(scope["c"], np.full((96, 96), 96, "float32"))
+    assert "allocate C.local: float32[96] in local at stack" in capsys.readouterr().out
+    assert "parallel(" in str(tw.lower(scope["s"], [scope["A"], scope["B"], scope["C"]]))
+
+
+def test_the_page_on_kernels_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    scope = {}
+    exec(program("docs/kernels.md"), scope)
+    np.testing.assert_allclose(scope["b"], np.exp(scope["a"]) * 2, rtol=1e-6)
+    prototype = re.search(r"int32_t scaled_exp\(.*?\);", (ROOT / "docs" / "kernels.md").read_text())[0]
+    header = (tmp_path / "scaled_exp.h").read_text()
+    assert prototype in header and "cc main.c ./scaled_exp.so -lm -fopenmp" in header
+
+
+def test_the_programs_on_tuning_run(tmp_path):
+    """As a script, as its reader would have it: templates of a script reach the workers as source."""
+    made = "A = te.placeholder((8,), name='A')\nB = C = te.compute((8,), lambda i: A[i] + 1.0, name='C')\n"
+    few = [("trials=64", "trials=1"), ("trials=14)", "trials=2, log='tuning.db')")]
+    text = program("docs/tuning.md", ("(512, 1024)", "(8, 16)"), ("(512, 512)", "(8, 16)"), ("[A, B, C]", "[A, C]"), *few)
+    (tmp_path / "program.py").write_text("from tilewright import te\n" + made + text)
+    where = os.pathsep.join([str(Path(tw.__file__).parent.parent), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False, env={**os.environ, "PYTHONPATH": where}
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    with Database(tmp_path / "tuning.db", read_only=True) as log:
+        assert {(row["name"], row["status"]) for row in log.trial_table(9, None)} == {("C", "ok"), ("scaled", "ok")}
+
+
+def test_operators_are_documented():
+    page = (ROOT / "docs" / "operators.md").read_text()
+    for name, declare in OPERATORS.items():
+        parameters = inspect.signature(declare).parameters.values()
+        sizes = " ".join("D0 D1 ..." if p.name == "shape" else p.name for p in parameters if p.default is p.empty)
+        options = ", ".join(f"{p.name}={p.default}" for p in parameters if p.default is not p.empty)
+        what = " ".join(inspect.getdoc(declare).split("\n\n")[0].split())
+        assert f"| `{name}` | {sizes} | {options} | {what} |" in page
+
+
+def test_every_example_has_its_line():
+    page = (ROOT / "examples" / "README.md").read_text()
+    for path in (ROOT / "examples").glob("*.py"):
+        assert f"[{path.name}]({path.name})" in page
 
 
 def test_the_first_loops_of_the_tutorial_are_what_lower_shows():
