@@ -52,7 +52,7 @@ def _loops(schedule: Schedule, args: Sequence[Tensor], target: Target, name: str
     allow_deep_expressions()
     func = lower_schedule(schedule, args, name)
     if target.kind == "c":
-        _refuse_bound_loops(schedule)
+        _refuse_gpu(schedule)
     return func
 
 
@@ -67,9 +67,17 @@ def _run_passes(
     return pipeline.run(func, target, [*default_instruments(dump), *instruments])
 
 
-def _refuse_bound_loops(schedule: Schedule) -> None:
-    """A CPU has no thread indices: a ScheduleError names the first loop that is bound to one."""
+_CPU_SCOPES = (None, "global", "local")
+
+
+def _refuse_gpu(schedule: Schedule) -> None:
+    """A CPU has no thread indices and no memory of a block of threads: a ScheduleError names the first loop or stage that wants one."""
     for stage in schedule.stages:
+        if stage.scope not in _CPU_SCOPES:
+            raise ScheduleError(
+                f"stage {stage.name}: its scope is {stage.scope!r}, a memory of a GPU, but the target is 'c'; expected 'global' or 'local': "
+                f's[{stage.name}].set_scope("local")'
+            )
         for axis in stage.leaf_iter_vars:
             mark = stage.marks.get(axis)
             if mark is not None and mark.thread is not None:

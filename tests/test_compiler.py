@@ -27,6 +27,13 @@ def test_build_runs_under_the_name_it_was_given():
     assert tw.build(s, args, name="exp").name == "exp_kernel"  # the C library's own
 
 
+def test_a_cpu_has_no_memory_of_a_block_of_threads():
+    s, args = doubled()
+    s[s.cache_read(args[0], "shared", [args[1]])].compute_at(s[args[1]], args[1].op.axis[0])
+    with pytest.raises(tw.ScheduleError, match=r"stage A.shared: its scope is 'shared'.*target is 'c'.*set_scope"):
+        tw.build(s, args)
+
+
 def test_a_cpu_has_no_thread_indices():
     s, args = doubled()
     s[args[1]].bind(args[1].op.axis[0], te.thread_axis("threadIdx.x"))
