@@ -2,7 +2,7 @@
 
 Stages are visited consumers first. At root a stage computes its whole tensor. Attached inside a loop of a consumer it computes the region that its
 readers touch in one iteration of that loop: the loops at and outside the attach point stand still, the others range over their extents. The region may reach
-past the tensor (in the last tile); the stage then guards its iterations.
+past the tensor (in the last tile); the stage then guards its iterations. An update of a scan computes its whole tensor at one point of time.
 """
 
 from __future__ import annotations
@@ -90,6 +90,9 @@ def inlined(stages: Sequence[Any]) -> list[StageLoops]:
         if stage.is_placeholder:
             continue
         op = stage.op
+        if stage.is_scan:
+            found.append(StageLoops(stage, tuple(put_in.rewrite(e) for e in op.init_body), None, None))
+            continue
         if stage.attach.kind == "inline":
             put_in.expression_of[stage.outputs[0].buffer] = (tuple(axis.var for axis in op.axis), op.body[0])
             continue
@@ -118,6 +121,8 @@ def infer(all_loops: list[StageLoops]) -> None:
         if stage.attach.kind == "root":
             loops.origin = [const(0) for _ in stage.op.axis]
             loops.shape = [axis.dom.extent for axis in stage.op.axis]
+        elif stage.is_update:
+            _place_update(loops, done)
         else:
             _place(loops, done, readers)
         _shape_loops(loops)
@@ -125,6 +130,17 @@ def infer(all_loops: list[StageLoops]) -> None:
             for node in loads_of(e):
                 readers.setdefault(node.buffer, []).append((loops, node))
         done[stage] = loops
+
+
+def _place_update(loops: StageLoops, done: dict[Any, StageLoops]) -> None:
+    """An update is the whole of its tensor at the time of the step."""
+    scan, leaf = loops.stage.scan_stage, attach_leaf(loops.stage)
+    place = position_of(leaf, scan.leaf_iter_vars)
+    assert place is not None
+    loops.enclosing = [*done[scan].enclosing, *done[scan].own_loops()[: place + 1]]
+    loops.origin = [const(0) for _ in loops.stage.op.axis]
+    loops.shape = [axis.dom.extent for axis in loops.stage.op.axis]
+    _at_the_step(loops, done[scan])
 
 
 def _place(loops: StageLoops, done: dict[Any, StageLoops], readers: dict[Any, list[tuple[StageLoops, Load]]]) -> None:
@@ -138,6 +154,9 @@ def _place(loops: StageLoops, done: dict[Any, StageLoops], readers: dict[Any, li
         raise ScheduleError(f"{at}, but {consumer.name} does not come after it.{_advice(stage, reads)}")
     place = position_of(axis, consumer.leaf_iter_vars)
     assert place is not None
+    if stage.scan_stage is consumer and place < len(consumer.leaf_iter_vars) - 1:
+        innermost = consumer.axis_name(consumer.leaf_iter_vars[-1])
+        raise ScheduleError(f"{at}, but it depends on the steps before, so it is computed in each step: use its innermost time axis {innermost}")
     outside = [r for r, _ in reads if not _is_inside(r.stage, consumer, place)]
     if not reads or outside:
         if not reads or len(outside) == len(reads):
@@ -150,6 +169,8 @@ def _place(loops: StageLoops, done: dict[Any, StageLoops], readers: dict[Any, li
     loops.enclosing = [*outer.enclosing, *outer.own_loops()[: place + 1]]
     fixed = {variable for variable, _ in loops.enclosing}
     _region(loops, reads, fixed)
+    if stage.time_axis is not None:
+        _at_the_step(loops, done[stage.scan_stage])
 
 
 def _advice(stage: Any, reads: list[tuple[StageLoops, Load]]) -> str:
@@ -178,7 +199,7 @@ def _is_inside(reader: Any, consumer: Any, place: int) -> bool:
     first = True
     while True:
         if stage is consumer:
-            return first
+            return first and not consumer.is_scan  # what a scan itself reads are its initial steps, before the loop
         if stage.attach.kind != "at":
             return False
         axis = attach_leaf(stage)
@@ -227,12 +248,20 @@ def _region(loops: StageLoops, reads: list[tuple[StageLoops, Load]], fixed: set[
             loops.shape.append(max(extent, 0))
 
 
+def _at_the_step(loops: StageLoops, scan: StageLoops) -> None:
+    """What a scan's step computes is wanted at the time of the step only."""
+    place = position_of(loops.stage.time_axis, loops.stage.op.axis)
+    assert place is not None
+    loops.origin[place], loops.shape[place] = scan.value[scan.stage.op.scan_axis.var], 1
+
+
 def _shape_loops(loops: StageLoops) -> None:
     """Extents of all axes, loop variables of the leaves, values of the axes, guards."""
     stage, extents, position = loops.stage, loops.extents, loops.position
     for axis, extent in zip(stage.op.axis, loops.shape, strict=True):
         extents[axis] = extent
-    for axis in stage.op.reduce_axis:
+    ranging = (stage.op.scan_axis,) if stage.is_scan else stage.op.reduce_axis
+    for axis in ranging:
         extents[axis] = axis.dom.extent
     for relation in stage.relations:
         parents = tuple(extents[parent] for parent in relation.parents)
@@ -249,7 +278,7 @@ def _shape_loops(loops: StageLoops) -> None:
                 loops.guards.append(_guard(loops, condition, parent.kind != "spatial"))
     for axis, origin in zip(stage.op.axis, loops.origin, strict=True):
         loops.value[axis.var] = add(origin, position[axis])
-    for axis in stage.op.reduce_axis:
+    for axis in ranging:
         loops.value[axis.var] = add(as_expr(axis.dom.min), position[axis])
     _region_guards(loops)
 

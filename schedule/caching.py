@@ -88,6 +88,7 @@ class CachingPrimitives:
         if not stages:
             raise ScheduleError(f"{what}: give at least one reader")
         for stage in stages:
+            stage.compute_op(what)
             if stage is source or position_of(tensor, stage.op.input_tensors) is None:
                 reads = ", ".join(t.name for t in stage.op.input_tensors) or "nothing"
                 raise ScheduleError(f"{what}: stage {stage.name} does not read it (it reads {reads})")
@@ -97,7 +98,10 @@ class CachingPrimitives:
         op = ComputeOp(f"{tensor.name}.{scope}", axes, (tensor(*axes),))
         (cached,) = op.outputs
         first = min(position for position, stage in enumerate(self.stages) if position_of(stage, stages) is not None)
-        self._insert(first, op, op.name, is_original=False).scope = scope
+        copy_stage = self._insert(first, op, op.name, is_original=False)
+        copy_stage.scope = scope
+        copy_stage.attach = copy_stage.home = source.home  # a copy of what a scan's step computes is made in the step
+        copy_stage.time_axis = None if source.time_axis is None else axes[0]
         for stage in stages:
             change = Substitute({}, {tensor.buffer: cached.buffer}).rewrite
             self._replace_op(stage, _map_expressions(stage.op, change))
@@ -139,7 +143,10 @@ class CachingPrimitives:
             None if op.condition is None else change(op.condition),
             None if op.init is None else tuple(change(e) for e in op.init),
         )
-        self._insert(self.stages.index(stage), cached_op, cached_op.name, is_original=False).scope = scope
+        cached_stage = self._insert(self.stages.index(stage), cached_op, cached_op.name, is_original=False)
+        cached_stage.scope = scope
+        cached_stage.attach = cached_stage.home = stage.home
+        cached_stage.time_axis = _counterpart(stage.time_axis, op.axis, axes)
         copied = tuple(t(*op.axis) for t in cached_op.outputs)
         self._replace_op(stage, rewritten(op, body=copied, reducer=None, reduce_axis=(), condition=None, init=None))
         stage.leaf_iter_vars = list(op.axis)
@@ -209,6 +216,7 @@ class CachingPrimitives:
             # nested, not joined by "and": past the end of the axis the condition must not be looked at, it may read there
             condition = own if condition is None else if_then_else(condition, own, as_expr(False))
         body = tuple(change(e) for e in op.body)
+        time_axis = _counterpart(stage.time_axis, op.axis, axes)
         axes = (*axes[:factor_axis], factored, *axes[factor_axis:])
         name = f"{op.name}.rf"
         if remaining:
@@ -219,6 +227,8 @@ class CachingPrimitives:
                 body = tuple(if_then_else(condition, e, i) for e, i in zip(body, identity, strict=True))
             partial = ComputeOp(name, axes, body)
         new = self._insert(self.stages.index(stage), partial, name, is_original=False)
+        new.attach = new.home = stage.home
+        new.time_axis = time_axis
         new.marks = {leaf: stage.marks.pop(leaf) for leaf in remaining if leaf in stage.marks}
 
         final = IterVar(Range(0, stage.nominal_extent(axis)), axis.name, axis.kind)
@@ -268,6 +278,11 @@ def _map_expressions(op: ComputeOp, change: Any) -> ComputeOp:
         condition=None if op.condition is None else change(op.condition),
         init=None if op.init is None else tuple(change(e) for e in op.init),
     )
+
+
+def _counterpart(axis: IterVar | None, old: Sequence[IterVar], new: Sequence[IterVar]) -> IterVar | None:
+    """The axis among the new ones in the place that `axis` has among the old ones; None for none."""
+    return next((n for o, n in zip(old, new, strict=True) if o is axis), None)
 
 
 def _fresh_axes(axes: Sequence[IterVar]) -> tuple[dict[Any, Expr], tuple[IterVar, ...]]:

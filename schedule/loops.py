@@ -140,7 +140,8 @@ class LoopPrimitives(StageState):
         if len(axes) == 1 and isinstance(axes[0], (list, tuple)):
             axes = tuple(axes[0])
         positions = [self._splittable(axis, "fuse") for axis in axes]
-        self.compute_op("fuse")
+        if not axes:
+            self.compute_op("fuse")
         if any(b != a + 1 for a, b in pairwise(positions)):
             raise ScheduleError(f"fuse on stage {self.name}: axes {', '.join(map(self.axis_name, axes))} are not consecutive, outermost first, in "
                                 f"{self.leaves_text()}; bring them together with s[{self.name}].reorder(...)")  # fmt: skip
@@ -185,6 +186,8 @@ class LoopPrimitives(StageState):
         new = list(self.leaf_iter_vars)
         for place, axis in zip(places, axes, strict=True):
             new[place] = axis
+        if any(a is not b and "ordered" in (a.kind, b.kind) for a, b in zip(self.leaf_iter_vars, new, strict=True)):
+            raise ScheduleError(f"reorder on stage {self.name}: the steps of a scan run in order, so its time axes {self.leaves_text()} stay as they are")
         reducer = getattr(self.op, "reducer", None)
         if reducer is not None and not reducer.associative:
             before = [a for a in self.leaf_iter_vars if a.kind != "spatial"]
@@ -222,6 +225,9 @@ class LoopPrimitives(StageState):
         self._mark_kind(axis, "vectorized", "vectorize")
 
     def _refuse_reduce(self, axis: IterVar, primitive_name: str, remedy: str) -> None:
+        if axis.kind == "ordered":
+            raise ScheduleError(f"{primitive_name} on stage {self.name}: axis {self.axis_name(axis)} is the time of a scan, whose steps run in order; "
+                                f"{primitive_name} an axis of its updates")  # fmt: skip
         if axis.kind != "spatial":
             raise ScheduleError(
                 f"{primitive_name} on stage {self.name}: axis {self.axis_name(axis)} is a reduce axis, so its iterations update the same element; {remedy}"
@@ -269,6 +275,8 @@ class LoopPrimitives(StageState):
         self.leaf(axis, "bind")
         if not isinstance(thread, IterVar) or thread.kind != "thread":
             raise ScheduleError(f"bind on stage {self.name}: expected a thread axis such as te.thread_axis('threadIdx.x'), found {thread!r}")
+        if axis.kind == "ordered":
+            self._refuse_reduce(axis, "bind", "")
         mark = self.marks.get(axis)
         if mark is not None and mark.thread is not None:
             raise ScheduleError(f"bind on stage {self.name}: axis {self.axis_name(axis)} is already bound to {mark.thread.thread_tag}")
@@ -314,6 +322,7 @@ class LoopPrimitives(StageState):
 
         A hint: no effect on results, and an address past the end is harmless. Raises ScheduleError if this stage does not read `tensor` or the axis is no leaf.
         """
+        self.compute_op("prefetch")
         self.leaf(axis, "prefetch")
         offset = _whole_number(offset, "offset", "prefetch", self)
         if not isinstance(tensor, Tensor) or not self.schedule.reads(self, tensor):

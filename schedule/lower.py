@@ -15,28 +15,14 @@ from ..te.op import PlaceholderOp
 from ..te.tensor import Tensor
 from ..tir.bounds import constant_bounds
 from ..tir.errors import ScheduleError, ScheduleWarning
-from ..tir.expr import Buffer, Expr, Load, Var, as_expr, load, logical_and, sub
-from ..tir.stmt import Allocate, Bind, For, Func, If, Prefetch, Produce, Stmt, Store, seq
+from ..tir.expr import Buffer, Expr, Load, Var, as_expr, load, logical_and
+from ..tir.stmt import Allocate, Bind, For, Func, If, Prefetch, Produce, Stmt, Store, nested, seq
 from ..tir.visit import Substitute, loads_of, substitute, substitute_statement, variables_of
 from .bounds import Guard, StageLoops, attach_leaf, infer, inlined
 from .relation import Extent
+from .scan_storage import Access, ScanStorage
 from .schedule import Schedule
 from .stage import position_of
-
-
-class Access:
-    """How a tensor is reached: the buffer that holds (part of) it, where that part begins, and its physical layout."""
-
-    def __init__(self, buffer: Buffer, origin: Sequence[Expr], layout: Any):
-        self.buffer, self.origin, self.layout = buffer, origin, layout
-
-    def indices(self, logical: Sequence[Expr]) -> tuple[Expr, ...]:
-        """Physical indices of an element of the tensor."""
-        return self.physical([sub(i, o) for i, o in zip(logical, self.origin, strict=True)])
-
-    def physical(self, position: Sequence[Expr]) -> tuple[Expr, ...]:
-        """Physical indices of a position in the part that is held."""
-        return tuple(position) if self.layout is None else tuple(as_expr(e) for e in self.layout(*position))
 
 
 class _Redirect(Substitute):
@@ -80,6 +66,10 @@ def _check_arguments(schedule: Schedule, args: Sequence[Tensor]) -> None:
         if position_of(tensor, args[:number]) is not None:
             raise ScheduleError(f"tensor {tensor.name} is listed twice among the arguments")
         stage = schedule.stage_of(tensor, f"argument {number}")
+        if stage.is_update or (stage.is_placeholder and stage.scan_stage is not None):
+            what, scan = "an update" if stage.is_update else "the state", stage.scan_stage
+            raise ScheduleError(f"argument {tensor.name} is {what} of scan {scan.name} and exists inside its steps only; "
+                                f"give the scan's output, {', '.join(t.name for t in scan.outputs)}")  # fmt: skip
         if stage.attach.kind != "root":
             how = "inlined" if stage.attach.kind == "inline" else f"computed inside stage {stage.attach.consumer.name}"
             raise ScheduleError(
@@ -92,7 +82,7 @@ def _check_arguments(schedule: Schedule, args: Sequence[Tensor]) -> None:
         outputs = ", ".join(t.name for t in schedule.outputs)
         raise ScheduleError(f"no argument ({', '.join(t.name for t in args)}) is computed, so nothing would be returned; add the output {outputs}")
     for stage in schedule.stages:
-        if stage.is_placeholder and position_of(stage.outputs[0], args) is None:
+        if stage.is_placeholder and stage.scan_stage is None and position_of(stage.outputs[0], args) is None:
             readers = ", ".join(r.name for r in schedule.readers(stage.outputs[0]))
             raise ScheduleError(f"input {stage.name} is read by {readers or 'the schedule'} but is not among the arguments ({', '.join(t.name for t in args)})")
 
@@ -105,6 +95,8 @@ def _needed(every: list[StageLoops], args: Sequence[Tensor]) -> list[StageLoops]
         if loops.stage.is_output or any(t.buffer in read for t in loops.stage.outputs):
             kept.append(loops)
             read.update(node.buffer for e in loops.expressions for node in loads_of(e))
+            if loops.stage.is_scan:
+                read.update(t.buffer for t in loops.stage.op.update)
     return kept[::-1]
 
 
@@ -117,12 +109,17 @@ class _Emitter:
         self.access: dict[Buffer, Access] = {}
         self.attached: dict[tuple[Any, IterVar], list[StageLoops]] = {}
         self.inside_parallel = 0
+        self.stored = ScanStorage(args, all_loops)
         for loops in all_loops:
             if loops.stage.attach.kind == "at":
                 key = (loops.stage.attach.consumer, attach_leaf(loops.stage))
                 self.attached.setdefault(key, []).append(loops)
             for tensor in loops.stage.outputs:
-                self.access[tensor.buffer] = self._make_access(loops, tensor)
+                if position_of(tensor, self.stored.elsewhere) is None:
+                    self.access[tensor.buffer] = self._make_access(loops, tensor)
+        for loops in all_loops:
+            if loops.stage.is_scan:
+                self.stored.redirect(loops.stage.op, self.access)
 
     def function(self, name: str) -> Func:
         """All stages at root in order, inside the allocations of those that are not arguments."""
@@ -131,12 +128,17 @@ class _Emitter:
         bound = set(sizes)
         body = seq(*[self._stage(loops, bound) for loops in root])
         for loops in reversed(root):
-            for tensor in reversed(loops.stage.outputs):
-                if position_of(tensor, self.args) is None:
-                    body = Allocate(self.access[tensor.buffer].buffer, body)
+            body = self._allocated(loops, body)
         params = tuple(tensor.buffer for tensor in self.args)
         outputs = frozenset(t.buffer for t in self.args if not self.schedule[t].is_placeholder)
         return Func(name, params, outputs, body, sizes)
+
+    def _allocated(self, loops: StageLoops, body: Stmt) -> Stmt:
+        """`body` inside the allocations of what the stage computes, but for arguments and what is stored in the result of a scan."""
+        for tensor in reversed(loops.stage.outputs):
+            if position_of(tensor, self.args) is None and position_of(tensor, self.stored.elsewhere) is None:
+                body = Allocate(self.access[tensor.buffer].buffer, body)
+        return body
 
     def _sizes(self) -> tuple[Var, ...]:
         found: dict[Var, None] = {}
@@ -149,7 +151,9 @@ class _Emitter:
     def _make_access(self, loops: StageLoops, tensor: Tensor) -> Access:
         stage = loops.stage
         if position_of(tensor, self.args) is not None:
-            return Access(tensor.buffer, loops.origin, None)
+            return Access(tensor.buffer, [as_expr(0)] * tensor.ndim if stage.is_scan else loops.origin, None)
+        if stage.is_scan:
+            return self.stored.access(loops.stage, tensor)
         shape: list[Extent] = list(loops.shape)
         if stage.layout is not None:
             shape = _layout_shape(stage, loops.shape)
@@ -162,7 +166,25 @@ class _Emitter:
 
     def _stage(self, loops: StageLoops, bound: set[Var]) -> Stmt:
         """The loop nest of a stage, with the stages attached to its loops inside."""
-        return Produce(loops.stage.name, _Nest(self, loops, bound).from_leaf(0, list(loops.guards)))
+        if loops.stage.is_scan:
+            return Produce(loops.stage.name, seq(*self._initial_steps(loops), _Nest(self, loops, bound).from_leaf(0, [])))
+        return Produce(loops.stage.name, _Nest(self, loops, bound).from_leaf(0, [*loops.guards, *self.stored.guards(loops)]))
+
+    def _initial_steps(self, loops: StageLoops) -> list[Stmt]:
+        """Copies of the first steps of a scan from where they were computed; of those that were computed in place, none."""
+        op, nests = loops.stage.op, []
+        for number, (tensor, init) in enumerate(zip(op.outputs, op.init, strict=True)):
+            if position_of(init, self.stored.elsewhere) is not None:
+                continue
+            axes = op.init_axis[number]
+            access = self.access[tensor.buffer]
+            variables = [Var(a.name, a.var.dtype, a.var.bounds) for a in axes]
+            values: dict[Var, Expr] = {a.var: v for a, v in zip(axes, variables, strict=True)}
+            body: Stmt = Store(access.buffer, access.indices(variables), _Redirect(values, self.access).rewrite(loops.body[number]))
+            if not isinstance(op.state[0].shape[0], int):
+                body = If(variables[0] < op.state[0].shape[0], body)
+            nests.append(nested([For(v, as_expr(a.dom.extent), "serial", body) for v, a in zip(variables, axes, strict=True)], body))
+        return nests
 
     def produce_attached(self, consumer: Any, leaf: IterVar, bound: set[Var], body: Stmt) -> Stmt:
         """`body` after the nests of the stages attached to a leaf, inside their allocations."""
@@ -171,8 +193,7 @@ class _Emitter:
             return body
         body = seq(*[self._stage(loops, bound) for loops in here], body)
         for loops in reversed(here):
-            for tensor in reversed(loops.stage.outputs):
-                body = Allocate(self.access[tensor.buffer].buffer, body)
+            body = self._allocated(loops, body)
         return body
 
 
@@ -203,6 +224,8 @@ class _Nest:
 
     def _rest(self, position: int, guards: list[Guard]) -> Stmt:
         if position == len(self.leaves):
+            if self.stage.is_scan:
+                return seq()
             return self._update() if self.first_reduce is not None else self._assign(self.loops.body)
         leaf = self.leaves[position]
         variable, extent = self.loops.variables[leaf], as_expr(self.loops.extents[leaf])
@@ -235,14 +258,15 @@ class _Nest:
         ready = [g for g in guards if g.variables <= self.bound]
         return _guarded(ready, self._rest(position, [g for g in guards if not g.variables <= self.bound]))
 
-    def _indices(self) -> list[Expr]:
-        return [self.loops.position[axis] for axis in self.stage.op.axis]
-
     def _targets(self) -> list[tuple[Buffer, tuple[Expr, ...]]]:
         found = []
         for tensor in self.stage.outputs:
             access = self.emitter.access[tensor.buffer]
-            found.append((access.buffer, access.physical(self._indices())))
+            if access.origin is self.loops.origin:
+                indices = access.physical([self.loops.position[axis] for axis in self.stage.op.axis])
+            else:
+                indices = access.indices([self.loops.value[axis.var] for axis in self.stage.op.axis])
+            found.append((access.buffer, indices))
         return found
 
     def _assign(self, values: Sequence[Expr]) -> Stmt:

@@ -12,7 +12,7 @@ from typing import Any
 from ..te.axis import IterVar
 from ..tir.errors import ScheduleError
 from ..tir.expr import Add, Binary, Const, Expr, FloorDiv, FloorMod, Mul, Sub, Var, as_expr
-from .stage import INLINE, ROOT, Attach, StageState, position_of
+from .stage import INLINE, Attach, StageState, position_of
 from .trace import Layout, primitive
 
 SCOPES = ("global", "local", "shared", "shared.dyn", "warp", "wmma.matrix_a", "wmma.matrix_b", "wmma.accumulator")
@@ -25,6 +25,11 @@ class PlacementPrimitives(StageState):
         self.compute_op(primitive_name)
         if self.is_output:
             raise ScheduleError(f"{primitive_name} of stage {self.name}: it is an output of the schedule, {why}")
+
+    def _not_an_update(self, primitive_name: str) -> None:
+        if self.is_update:
+            raise ScheduleError(f"{primitive_name} of stage {self.name}: it is an update of scan {self.scan_stage.name} and lives in its result; "
+                                f"use s.cache_write({self.name}, scope) to compute it elsewhere first")  # fmt: skip
 
     @primitive("stage")
     def compute_at(self, consumer: Any, axis: IterVar) -> None:
@@ -42,6 +47,9 @@ class PlacementPrimitives(StageState):
         `consumer` itself. That every reader is inside that loop is checked when the schedule is lowered, so placements may be given in any order.
         """
         self._not_an_output("compute_at", "which is computed as a whole; give a stage that it reads")
+        if self.is_update:
+            raise ScheduleError(f"compute_at of stage {self.name}: it is an update of scan {self.scan_stage.name} and is computed in each step of that; "
+                                f"give a stage that it reads, or shape the loops of {self.name}")  # fmt: skip
         target = self.schedule.stage_of(consumer, "compute_at")
         if target is self:
             raise ScheduleError(f"compute_at of stage {self.name}: a stage cannot be computed inside itself; give the stage that reads {self.name}")
@@ -74,6 +82,9 @@ class PlacementPrimitives(StageState):
         """
         self._not_an_output("compute_inline", "and must be stored; inline the stages it reads")
         op = self.compute_op("compute_inline")
+        if self.is_update:
+            raise ScheduleError(f"compute_inline of stage {self.name}: it is an update of scan {self.scan_stage.name}, whose result is stored; "
+                                "inline the stages it reads")  # fmt: skip
         if op.reducer is not None:
             raise ScheduleError(f"compute_inline of stage {self.name}: it is a reduction ({op.reducer.name}), which is a loop and not an expression; "
                                 "use compute_at to put it inside its consumer")  # fmt: skip
@@ -96,9 +107,11 @@ class PlacementPrimitives(StageState):
                 C[i] = A[i] * 2 + 1             B[i] = A[i] * 2
                                             for i in range(16):
                                                 C[i] = B[i] + 1
+
+        A stage that is a part of a scan is computed at the root of a step: at the scan's time axis.
         """
         self.compute_op("compute_root")
-        self.attach = ROOT
+        self.attach = self.home
 
     @primitive("stage")
     def set_scope(self, scope: str) -> None:
@@ -111,6 +124,7 @@ class PlacementPrimitives(StageState):
         Raises ScheduleError for an unknown scope, or an output (which lives in its argument).
         """
         self.compute_op("set_scope")
+        self._not_an_update("set_scope")
         if not isinstance(scope, str) or scope not in SCOPES:
             raise ScheduleError(f"set_scope of stage {self.name}: unknown scope {scope!r}; known are {', '.join(SCOPES)}")
         if self.is_output and scope != "global":
@@ -129,6 +143,7 @@ class PlacementPrimitives(StageState):
         Raises ScheduleError on an output, for an axis that is no data-parallel axis of the operation, or numbers out of range.
         """
         self._not_an_output("storage_align", "whose layout is its argument's")
+        self._not_an_update("storage_align")
         dimension = position_of(axis, self.op.axis)
         if dimension is None:
             raise ScheduleError(
@@ -154,6 +169,7 @@ class PlacementPrimitives(StageState):
         output, or if two elements would share one place.
         """
         self._not_an_output("transform_layout", "whose layout is its argument's; use s.cache_write, or transform a stage it reads")
+        self._not_an_update("transform_layout")
         layout = self.layout_of(mapping)
         self._check_injective(layout)
         self.layout = layout

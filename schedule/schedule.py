@@ -9,6 +9,7 @@ from typing import Any
 from ..te.axis import IterVar
 from ..te.graph import operations
 from ..te.op import Operation
+from ..te.scan import check_whole
 from ..te.tensor import Tensor
 from ..tir.errors import ScheduleError
 from .caching import CachingPrimitives
@@ -41,6 +42,19 @@ class Schedule(CachingPrimitives):
             self._insert(len(self.stages), op, op.name, is_original=True)
         for op in outputs:
             self._stage_of_op[op].is_output = True
+        for stage in self.stages:
+            if stage.is_scan:
+                home = Attach("at", stage, stage.op.scan_axis)
+                for part in (*stage.op.body, *(t.op for t in stage.op.state)):
+                    member = self._stage_of_op.get(part)  # a state that nothing reads is no stage
+                    if member is None:
+                        continue
+                    member.home = home
+                    if not member.is_placeholder:
+                        member.attach, member.time_axis = home, part.axis[0]
+        for stage in self.output_stages:
+            if stage.scan_stage is not None:
+                raise ScheduleError(f"create_schedule: {stage.name} exists inside the steps of scan {stage.scan_stage.name} only; give the scan as the output")
 
     def _insert(self, position: int, op: Any, wanted: str, is_original: bool) -> Any:
         name, count = wanted, 0
@@ -115,6 +129,8 @@ class Schedule(CachingPrimitives):
         for stage in new.stages:
             if stage.attach.kind == "at":
                 stage.attach = Attach("at", twins[stage.attach.consumer], stage.attach.axis)
+            if stage.home.kind == "at":
+                stage.home = Attach("at", twins[stage.home.consumer], stage.home.axis)
         new._stage_of_output = {tensor: twins[stage] for tensor, stage in self._stage_of_output.items()}
         new._stage_of_op = {op: twins[stage] for op, stage in self._stage_of_op.items()}
         return new
@@ -137,7 +153,8 @@ class Schedule(CachingPrimitives):
 def create_schedule(outputs: Any) -> Schedule:
     """The default schedule of a computation: every stage at root, plain serial loops in the order of its axes.
 
-    `outputs`: an operation, a tensor, or a list of them. Raises ScheduleError for anything else.
+    `outputs`: an operation, a tensor, or a list of them. Raises ScheduleError for anything else, TEError where a computation is wrong that only could
+    have been right inside a te.scan (it reads before the start of a tensor, or a state).
     """
     listed = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
     ops: list[Operation] = []
@@ -149,4 +166,5 @@ def create_schedule(outputs: Any) -> Schedule:
             ops.append(op)
     if not ops:
         raise ScheduleError("create_schedule needs at least one output")
+    check_whole(ops)
     return Schedule(ops)

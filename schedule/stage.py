@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..te.axis import IterVar
 from ..te.op import ComputeOp, PlaceholderOp
+from ..te.scan import ScanOp
 from ..te.tensor import Tensor
 from ..tir.errors import ScheduleError
 from .relation import Extent, Fuse, Relation, Split
@@ -59,17 +60,19 @@ class StageState:
     """One operation in a schedule.
 
     Attributes: `op` (the operation now; caching and rfactor replace it), `name` (unique in the schedule), `outputs` (its tensors), `leaf_iter_vars`
-    (the loops, outermost first), `relations` (the splits and fusions that led to them), `marks` (what was asked of a loop), `attach`, `scope` (None: chosen
+    (the loops, outermost first), `relations` (the splits and fusions that led to them), `marks` (what was asked of a loop), `attach`, `home` (where it is
+    computed if nothing is said: at root, or at the time axis of the scan it is a part of), `time_axis` (which of its axes is that time), `scope` (None: chosen
     by where it is computed), `alignment`, `layout`, `prefetches`, `is_output` (of the schedule), `is_original` (declared by the user, not made by a primitive).
     """
 
     def __init__(self, schedule: Schedule, op: Any, name: str, is_original: bool = True):
         self.schedule, self.op, self.name, self.is_original = schedule, op, name, is_original
         self.outputs: tuple[Tensor, ...] = tuple(op.outputs)
-        self.leaf_iter_vars: list[IterVar] = [*getattr(op, "axis", ()), *getattr(op, "reduce_axis", ())]
+        self.leaf_iter_vars: list[IterVar] = [op.scan_axis] if isinstance(op, ScanOp) else [*getattr(op, "axis", ()), *getattr(op, "reduce_axis", ())]
         self.relations: list[Relation] = []
         self.marks: dict[IterVar, LoopMark] = {}
-        self.attach = ROOT
+        self.attach = self.home = ROOT
+        self.time_axis: IterVar | None = None
         self.scope: str | None = None
         self.alignment: dict[int, tuple[int, int]] = {}  # dimension -> (factor, offset)
         self.layout: Layout | None = None
@@ -103,6 +106,22 @@ class StageState:
         """Whether any loop was changed or marked."""
         roots = [*self.op.axis, *self.op.reduce_axis]
         return bool(self.relations or self.marks or self.prefetches) or not all(map(same, self.leaf_iter_vars, roots))
+
+    @property
+    def is_scan(self) -> bool:
+        """A scan: a loop over time around the stages of a step."""
+        return isinstance(self.op, ScanOp)
+
+    @property
+    def scan_stage(self) -> Any:
+        """The scan that this stage is a part of, as an update, a state or between them; None if it is of none."""
+        return self.home.consumer
+
+    @property
+    def is_update(self) -> bool:
+        """Whether a scan's result is what this stage computes."""
+        scan = self.scan_stage
+        return scan is not None and not self.is_placeholder and any(scan.op.output_of(t) is not None for t in self.outputs)
 
     def axis_name(self, axis: IterVar) -> str:
         """The unique name of an axis of this stage."""
@@ -154,6 +173,10 @@ class StageState:
 
     def compute_op(self, primitive: str) -> ComputeOp:
         """The operation, which must compute something."""
+        if isinstance(self.op, ScanOp):
+            updates = ", ".join(self.schedule.stage_of(t, primitive).name for t in self.op.update)
+            raise ScheduleError(f"{primitive} of stage {self.name}: it is a scan, a loop over time at root in which its results are stored. "
+                                f"What computes them is the stages of its updates, {updates}; use those")  # fmt: skip
         if not isinstance(self.op, ComputeOp):
             raise ScheduleError(f"{primitive} of stage {self.name}: it is an input of the computation and has no loops. "
                                 f"To copy it elsewhere first, use s.cache_read({self.name}, scope, readers)")  # fmt: skip
@@ -161,7 +184,8 @@ class StageState:
 
     def leaf(self, axis: Any, primitive: str) -> int:
         """The position of a leaf axis; otherwise a ScheduleError that says what became of it and which the leaves are now."""
-        self.compute_op(primitive)
+        if not self.is_scan:
+            self.compute_op(primitive)
         if not isinstance(axis, IterVar):
             raise ScheduleError(f"{primitive} on stage {self.name}: expected one of its axes {self.leaves_text()}, found {axis!r}")
         position = position_of(axis, self.leaf_iter_vars)

@@ -175,6 +175,8 @@ def _encode(schedule: Any, value: Any, near: Sequence[Any]) -> Any:
                 for position, axis in enumerate(getattr(stage.op, field, ())):
                     if axis is value:
                         schedule.trace.roots[found] = f"op.{field}[{position}]"
+            if value is getattr(stage.op, "scan_axis", None):
+                schedule.trace.roots[found] = "op.scan_axis"
         return {"axis": list(found)}
     if isinstance(value, Tensor):
         return {"tensor": [schedule[value].name, value.value_index]}

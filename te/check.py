@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..tir.affine import difference
 from ..tir.bounds import constant_bounds
 from ..tir.dtype import DType
 from ..tir.errors import TEError
 from ..tir.expr import Add, Const, Expr, FloorDiv, IfThenElse, Load, Max, Min, Mul, Sub, Var
-from ..tir.visit import variables_of
+from ..tir.visit import substitute, variables_of
 from .axis import IterVar
 from .graph import operations, sizes_of
 from .op import ComputeOp
@@ -106,38 +107,46 @@ def check_variables(op: ComputeOp) -> None:
 
 
 def check_accesses(op: ComputeOp) -> None:
-    """No element outside a tensor is read where nothing guards the access; what cannot be decided passes."""
-    if any(a.dom is not None and isinstance(a.dom.extent, int) and a.dom.extent == 0 for a in (*op.axis, *op.reduce_axis)):
-        return  # nothing is ever read
-    if op.condition is None:
-        for e in op.body:
-            _check_reads(op, e, set())
-    else:
-        _check_reads(op, op.condition, set())
-    for e in op.init or ():
-        _check_reads(op, e, set())
+    """No element outside a tensor is read where nothing guards the access; what cannot be decided passes.
+
+    A read of `T[t - c]` along the first axis t is right in the steps of a te.scan, which is declared later: it is only noted, in `op.early_read`.
+    """
+    if not any(a.dom is not None and isinstance(a.dom.extent, int) and a.dom.extent == 0 for a in (*op.axis, *op.reduce_axis)):  # else nothing is read
+        check_reads(op, {})
 
 
-def _check_reads(op: ComputeOp, e: Expr, seen: set[Expr]) -> None:
+def check_reads(op: ComputeOp, ranges: Mapping[Var, Expr]) -> None:
+    """check_accesses where variables range as those given for them do; with those of time, nothing is only noted."""
+    read_everywhere = (*(op.body if op.condition is None else (op.condition,)), *(op.init or ()))
+    seen: set[Expr] = set()
+    for e in read_everywhere:
+        _check_reads(op, substitute(e, ranges) if ranges else e, not ranges, seen)
+
+
+def _check_reads(op: ComputeOp, e: Expr, may_scan: bool, seen: set[Expr]) -> None:
     """Checks the loads in `e` that are evaluated at every point."""
     if e in seen:
         return
     seen.add(e)
     if isinstance(e, IfThenElse):
-        _check_reads(op, e.condition, seen)  # its arms are guarded
+        _check_reads(op, e.condition, may_scan, seen)  # its arms are guarded
         return
     if isinstance(e, Load):
         for dimension, (index, extent) in enumerate(zip(e.indices, e.buffer.shape, strict=True)):
             if isinstance(extent, int) and _bounds_are_reached(index, set()):
                 low, high = constant_bounds(index)
-                if (low is not None and low < 0) or (high is not None and high >= extent):
-                    raise TEError(
+                below, above = low is not None and low < 0, high is not None and high >= extent
+                if below or above:
+                    problem = (
                         f"compute {op.name!r} reads {e}, whose index {dimension} takes the values {low} to {high}, but dimension "
                         f"{dimension} of tensor {e.buffer.name!r} is [0, {extent}). Guard it: te.if_then_else(condition, {e}, value); "
                         f"te.select does not, it evaluates both values"
                     )
+                    if not (may_scan and dimension == 0 and not above and op.axis and not difference(op.axis[0].var, index)[0]):
+                        raise TEError(problem)
+                    op.early_read = problem
     for child in e.children:
-        _check_reads(op, child, seen)
+        _check_reads(op, child, may_scan, seen)
 
 
 def _bounds_are_reached(e: Expr, seen: set[Expr]) -> bool:

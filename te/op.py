@@ -57,10 +57,11 @@ class ComputeOp(Operation):
 
     Attributes: `axis` (one IterVar for each dimension), `body` (one expression for each output; of a reduction, the values that are
     reduced), `reducer` (None if plain), `reduce_axis`, `condition` (only the points of the reduction where it holds take part; nothing is
-    read at others), `init` (values the reduction starts from, in place of the identity), `tag`, `attrs`.
+    read at others), `init` (values the reduction starts from, in place of the identity), `tag`, `attrs`, `early_read` (what is wrong where it is
+    no part of a te.scan: the sentence, if it reads `T[t - 1]` along its first axis t).
     """
 
-    __slots__ = ("attrs", "axis", "body", "condition", "init", "reduce_axis", "reducer", "tag")
+    __slots__ = ("attrs", "axis", "body", "condition", "early_read", "init", "reduce_axis", "reducer", "tag")
 
     def __init__(
         self,
@@ -78,6 +79,7 @@ class ComputeOp(Operation):
         self.axis, self.reduce_axis, self.body = tuple(axis), tuple(reduce_axis), tuple(body)
         self.reducer, self.condition = reducer, condition
         self.init = None if init is None else tuple(init)
+        self.early_read: str | None = None
         self.input_tensors = tensors_read(self.expressions)
         extents = [a.dom.extent for a in self.axis if a.dom is not None]
         self._set_outputs(tuple(extents), [e.dtype for e in self.body])

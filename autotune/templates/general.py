@@ -5,6 +5,7 @@ reductions with a reused operand    a register tile of two axes around the reduc
 reductions along contiguous memory  partial results in vector lanes (sums of rows)
 plain results                       parallel over rows, vectorised along the last axis
 a reduction read by one plain stage at the same point is computed inside its tiles
+stages of a step of a scan          vectorised along the last axis
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ def general(cfg: Config, tensors: Sequence[Tensor]) -> Schedule:
     for stage in reversed([stage for stage in stages if stage.attach.kind != "inline"]):
         if stage.name in fused:
             continue
+        if stage.time_axis is not None:
+            _step(cfg, stage)
+            continue
         producer = _reduction_read_here(schedule, stage) if stage.op.reducer is None else None
         if producer is not None:
             fused.add(producer.name)
@@ -47,7 +51,7 @@ def general(cfg: Config, tensors: Sequence[Tensor]) -> Schedule:
 
 
 def _may_inline(stage: Any) -> bool:
-    return not stage.is_output and stage.op.reducer is None and len(stage.outputs) == 1
+    return not stage.is_output and not stage.is_update and stage.op.reducer is None and len(stage.outputs) == 1
 
 
 def _is_cheap(op: ComputeOp) -> bool:
@@ -186,6 +190,15 @@ def _row_reduction(cfg: Config, schedule: Schedule, stage: Any) -> None:
             partial.set_scope("local")
             partial.compute_at(stage, stage.op.axis[-1])
     _parallel_outer(cfg, stage, list(stage.op.axis), name, keep=0)
+
+
+def _step(cfg: Config, stage: Any) -> None:
+    """A stage of a scan's step, in which time stands still: vectorised along its last axis."""
+    columns = stage.op.axis[-1]
+    lanes = cfg.target.lanes(max(tensor.dtype.bytes for tensor in stage.outputs))
+    if stage.op.reducer is None and columns is not stage.time_axis and _is_constant(columns) and _extent(columns) >= lanes:
+        _, inner = stage.split(columns, factor=lanes)
+        stage.vectorize(inner)
 
 
 def _plain(cfg: Config, stage: Any) -> None:

@@ -38,7 +38,7 @@ def random_schedule(rng: random.Random, args: list[Tensor], outputs: list[Tensor
                 warnings.simplefilter("ignore", ScheduleWarning)
                 return Scheduled(s, lower_schedule(s, args, "kernel"), scheduler.refused, moved)
         except ScheduleError:
-            placed = [stage for stage in s.stages if stage.attach.kind == "at"]
+            placed = [stage for stage in s.stages if stage.attach.kind == "at" and stage.attach is not stage.home]
             if not placed:
                 raise
             rng.choice(placed).compute_root()

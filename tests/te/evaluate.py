@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.te import ComputeOp, Tensor
+from tilewright.te import ComputeOp, ScanOp, Tensor
 from tilewright.te.graph import operations
 from tilewright.tir import expr as tir
 
@@ -53,18 +53,47 @@ def evaluate(outputs: Tensor | list[Tensor], inputs: Mapping[Tensor, Any], sizes
     wanted = [outputs] if isinstance(outputs, Tensor) else list(outputs)
     values: dict[Any, Any] = {t.buffer: np.asarray(a) for t, a in inputs.items()}
     with np.errstate(all="ignore"):
-        for op in operations(wanted):
-            if isinstance(op, ComputeOp):
+        order = operations(wanted)
+        inside = {part for op in order if isinstance(op, ScanOp) for part in op.body}
+        for op in order:
+            if isinstance(op, ScanOp):
+                for tensor, array in zip(op.outputs, _scan(op, values, dict(sizes or {})), strict=True):
+                    values[tensor.buffer] = array
+            elif isinstance(op, ComputeOp) and op not in inside:
                 for tensor, array in zip(op.outputs, _compute(op, values, dict(sizes or {})), strict=True):
                     values[tensor.buffer] = array
     results = [values[t.buffer] for t in wanted]
     return results[0] if isinstance(outputs, Tensor) else results
 
 
-def _compute(op: ComputeOp, values: Mapping[Any, Any], sizes: Mapping[tir.Var, int]) -> list[Any]:
+def _scan(op: ScanOp, values: Mapping[Any, Any], sizes: Mapping[tir.Var, int]) -> list[Any]:
+    """Step after step; what a step's stages compute stands in row t of tensors that are not filled elsewhere."""
+    length = int(_Point(values, dict(sizes)).value(tir.as_expr(op.state[0].shape[0])))
+    results = []
+    for init in op.init:
+        start = values[init.buffer][:length]
+        results.append(np.concatenate([start, np.zeros((length - len(start), *start.shape[1:]), start.dtype)]))
+    inner = {**values, **{t.buffer: array for t, array in zip(op.state, results, strict=True)}}
+    for t in range(op.steps, length):
+        for part in op.body:
+            for tensor, row in zip(part.outputs, _compute(part, inner, sizes, at_time=t), strict=True):
+                whole = inner.setdefault(tensor.buffer, np.zeros((length, *row.shape[1:]), row.dtype))
+                whole[t] = row[0]
+        for tensor, array in zip(op.update, results, strict=True):
+            array[t] = inner[tensor.buffer][t]
+    return results
+
+
+def _compute(op: ComputeOp, values: Mapping[Any, Any], sizes: Mapping[tir.Var, int], at_time: int | None = None) -> list[Any]:
+    """`at_time`: only at that point of the first axis."""
     at_sizes = _Point(values, dict(sizes))
     shape = tuple(int(at_sizes.value(tir.as_expr(a.dom.extent))) for a in op.axis)
-    grid = {a.var: np.arange(n).reshape(-1, *[1] * (len(shape) - 1 - d)) for d, (a, n) in enumerate(zip(op.axis, shape, strict=True))}
+    start = 0
+    if at_time is not None:
+        start, shape = at_time, (1, *shape[1:])
+    grid = {
+        a.var: np.arange(n).reshape(-1, *[1] * (len(shape) - 1 - d)) + (0 if d else start) for d, (a, n) in enumerate(zip(op.axis, shape, strict=True))
+    }
     point = _Point(values, {**sizes, **grid})
     if 0 in shape:  # nothing is evaluated at all
         results = [np.zeros(shape, numpy_dtype(t.dtype)) for t in op.outputs]

@@ -1,0 +1,264 @@
+"""Scans in schedules: printed loops, where results are stored, every primitive on the stages of a step, refusals, and random scans.
+
+What a scan means and what may be declared: tests/te/test_scan.py.
+"""
+
+import random
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright import autotune, te
+from tilewright.schedule import create_schedule, lower_schedule, replay_trace
+from tilewright.tir.errors import ScheduleError
+from tilewright.tir.interp import interpret
+from tilewright.tir.passes.simplify import simplify_function
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from evaluate import evaluate
+from fuzzing.scans import random_scan
+from fuzzing.schedules import random_schedule
+
+T, M = 9, 20
+
+
+class Program:
+    """X[T, M] -> state S, with a stage between, update -> Y, the scan -> last, its last step."""
+
+    def __init__(self, length=T):
+        self.X = te.placeholder((length, M), name="X")
+        self.S = te.placeholder((length, M), name="S")
+        self.init = te.compute((1, M), lambda t, i: self.X[0, i], name="init")
+        self.between = te.compute((length, M), lambda t, i: self.S[t - 1, i] * 2.0, name="between")
+        self.update = te.compute((length, M), lambda t, i: self.between[t, i] + self.X[t, i], name="update")
+        self.Y = te.scan(self.init, self.update, self.S, inputs=[self.X], name="Y")
+        self.last = te.compute((M,), lambda i: self.Y[length - 1, i] + 1.0, name="last")
+
+    def whole(self):
+        return create_schedule(self.Y), [self.X, self.Y]
+
+    def end(self):
+        return create_schedule(self.last), [self.X, self.last]
+
+    def check(self, s, args):
+        """What the schedule computes is right, interpreted as lowered and built."""
+        x = np.random.default_rng(0).integers(-8, 8, (T, M)).astype("f")
+        want = evaluate(args[1], {self.X: x})
+        for run in (lambda *a: interpret(lower_schedule(s, args), a), tw.build(s, args)):
+            got = np.full(want.shape, np.nan, "f")
+            run(x, got)
+            np.testing.assert_array_equal(got, want)
+        return tw.build(s, args)
+
+
+def text(s, args):
+    return str(simplify_function(lower_schedule(s, args)))
+
+
+def refuse(call, *words):
+    with pytest.raises(ScheduleError) as caught:
+        call()
+    for word in words:
+        assert word in str(caught.value), f"{word!r} not in: {caught.value}"
+
+
+WHOLE = """\
+def main(X: float32[9, 20], Y: float32[9, 20] out):
+    produce init:
+        for i in range(20):
+            Y[0, i] = X[0, i]
+    produce Y:
+        for t in range(8):
+            allocate between: float32[1, 20]
+            produce between:
+                for i_1 in range(20):
+                    between[0, i_1] = Y[t, i_1] * 2.0
+            produce update:
+                for i_2 in range(20):
+                    Y[t + 1, i_2] = between[0, i_2] + X[t + 1, i_2]"""
+
+LAST = """\
+def main(X: float32[9, 20], last: float32[20] out):
+    allocate Y: float32[2, 20]
+    produce init:
+        for i in range(20):
+            Y[0, i] = X[0, i]
+    produce Y:
+        for t in range(8):
+            produce update:
+                for i_1 in range(20):
+                    Y[(t + 1) % 2, i_1] = Y[t % 2, i_1] * 2.0 + X[t + 1, i_1]
+    produce last:
+        for i_2 in range(20):
+            last[i_2] = Y[0, i_2] + 1.0"""
+
+
+def test_steps_run_in_a_loop_over_time_and_are_stored_in_the_result():
+    p = Program()
+    s, args = p.whole()
+    assert text(s, args) == WHOLE
+    assert str(s).splitlines() == ["stage init(t, i)", "stage between(t, i, at Y.t)", "stage update(t, i, at Y.t)", "stage Y(t)"]
+    p.check(s, args)
+
+
+def test_where_the_last_step_is_read_the_live_ones_are_stored():
+    p = Program()
+    s, args = p.end()
+    s[p.between].compute_inline()
+    assert text(s, args) == LAST
+    assert p.check(s, args).workspace_bytes <= 2 * M * 4 + 64
+    reader = te.compute((M,), lambda i: p.Y[T - 1, i] + p.Y[T - 3, i], name="reader")  # three steps are live
+    s = create_schedule(reader)
+    s[p.between].compute_inline()
+    assert 3 * M * 4 <= p.check(s, [p.X, reader]).workspace_bytes <= 3 * M * 4 + 64
+    both = create_schedule([p.last, p.Y])  # given out: all steps
+    x, y, z = np.ones((T, M), "f"), np.empty((T, M), "f"), np.empty(M, "f")
+    tw.build(both, [p.X, p.Y, p.last])(x, y, z)
+    np.testing.assert_array_equal(z, y[-1] + 1)
+
+
+def test_two_steps_back_and_initial_steps_computed_elsewhere():
+    X, first = te.placeholder((T, M), "int32", name="X"), te.placeholder((2, M), "int32", name="first")
+    S = te.placeholder((T, M), "int32", name="S")
+    Y = te.scan(first, te.compute((T, M), lambda t, i: S[t - 1, i] + S[t - 2, i] * X[t, i], name="update"), S)
+    last = te.compute((M,), lambda i: Y[T - 1, i], name="last")
+    s = create_schedule(last)
+    assert "allocate scan: int32[3, 20]" in text(s, [X, first, last])
+    rng = np.random.default_rng(1)
+    x, f, got = rng.integers(-9, 9, (T, M)).astype("int32"), rng.integers(-9, 9, (2, M)).astype("int32"), np.empty(M, "int32")
+    tw.build(s, [X, first, last])(x, f, got)
+    np.testing.assert_array_equal(got, evaluate(last, {X: x, first: f}))
+
+
+def test_every_length_with_one_kernel():
+    n = te.size_var("n")
+    p = Program(n)
+    for tensor in (p.Y, te.compute((n, M), lambda t, i: p.Y[n - 1 - t, i], name="R")):
+        module = tw.build(create_schedule(tensor), [p.X, tensor])
+        for size in (0, 1, 2, 7):
+            if size == 0:  # nothing to do; that nothing is written is what the missing array would show
+                module(np.empty((0, M), "f"), np.empty((0, M), "f"))
+                continue
+            x = np.random.default_rng(size).integers(-8, 8, (size, M)).astype("f")
+            got = np.full((size, M), np.nan, "f")
+            module(x, got)
+            np.testing.assert_array_equal(got, evaluate(tensor, {p.X: x}, {n: size}))
+
+
+SCHEDULES = {
+    "split and vectorize": lambda s, p: s[p.update].vectorize(s[p.update].split(p.update.op.axis[1], factor=8)[1]),
+    "parallel": lambda s, p: s[p.update].parallel(p.update.op.axis[1]),
+    "stage at the update's time": lambda s, p: s[p.between].compute_at(s[p.update], p.update.op.axis[0]),
+    "stage at the update's column": lambda s, p: s[p.between].compute_at(s[p.update], p.update.op.axis[1]),
+    "inlined": lambda s, p: s[p.between].compute_inline(),
+    "time of the update split": lambda s, p: s[p.update].split(p.update.op.axis[0], factor=16),
+    "time of the scan split": lambda s, p: s[p.Y].split(p.Y.op.scan_axis, factor=3),
+    "time of the scan unrolled": lambda s, p: s[p.Y].unroll(s[p.Y].split(p.Y.op.scan_axis, factor=4)[1]),
+    "cache_write of the update": lambda s, p: s[s.cache_write(p.update, "local")].compute_at(s[p.update], p.update.op.axis[1]),
+    "cache_read of the state": lambda s, p: s.cache_read(p.S, "local", [p.between]),
+    "cache_read of a stage": lambda s, p: s.cache_read(p.between, "global", [p.update]),
+    "cache_read of an input at a step": lambda s, p: s[s.cache_read(p.X, "local", [p.update])].compute_at(s[p.Y], p.Y.op.scan_axis),
+    "init shaped": lambda s, p: s[p.init].vectorize(s[p.init].split(p.init.op.axis[1], factor=8)[1]),
+    "init inlined": lambda s, p: s[p.init].compute_inline(),
+    "init in a scope": lambda s, p: s[p.init].set_scope("local"),
+    "layout of a stage": lambda s, p: s[p.between].transform_layout(lambda t, i: [t, i // 4, i % 4]),
+    "back to its step": lambda s, p: (s[p.between].compute_inline(), s[p.between].compute_root()),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_primitives_on_the_stages_of_a_scan(name):
+    for which in ("whole", "end"):
+        p = Program()
+        s, args = getattr(p, which)()
+        SCHEDULES[name](s, p)
+        p.check(s, args)
+        twin = s.copy()
+        assert str(twin) == str(s) and text(twin, args) == text(s, args)
+        assert all(stage.home.consumer is None or stage.home.consumer is twin[p.Y] for stage in twin.stages)
+        q = Program()
+        s2, args2 = getattr(q, which)()
+        replay_trace(s2, s.trace.to_json())
+        assert text(s2, args2) == text(s, args)
+        names = {"te": te, "tw": tw, **vars(q)}
+        exec(s.as_python(), names)
+        assert text(names["s"], args2) == text(s, args)
+
+
+def test_a_reduction_in_a_step_factored():
+    S, W = te.placeholder((T, 8), name="S"), te.placeholder((8, 8), name="W")
+    k = te.reduce_axis((0, 8), "k")
+    update = te.compute((T, 8), lambda t, i: te.sum(S[t - 1, k] * W[i, k], axis=k), name="update")
+    Y = te.scan(te.compute((1, 8), lambda t, i: te.const(1.0, "float32"), name="init"), update, S)
+    s = create_schedule(Y)
+    ko, ki = s[update].split(k, factor=4)
+    part = s.rfactor(update, ki)
+    assert s[part].time_axis is s[part].op.axis[1]
+    w = np.eye(8, dtype="f")[::-1] * np.float32(2)
+    got = np.empty((T, 8), "f")
+    tw.build(s, [W, Y])(w, got)
+    np.testing.assert_array_equal(got, evaluate(Y, {W: w}))
+
+
+def test_what_a_scan_refuses():
+    p = Program()
+    s, args = p.whole()
+    time = p.Y.op.scan_axis
+    for name, call in {
+        "compute_inline": lambda: s[p.Y].compute_inline(), "cache_write": lambda: s.cache_write(p.Y, "local"), "set_scope": lambda: s[p.Y].set_scope("local"),
+        "compute_root": lambda: s[p.Y].compute_root(), "cache_read": lambda: s.cache_read(p.update, "local", [p.Y]),
+        "prefetch": lambda: s[p.Y].prefetch(p.init, time), "fuse": lambda: s[p.Y].fuse(), "rfactor": lambda: s.rfactor(p.Y, time),
+        "storage_align": lambda: s[p.Y].storage_align(time, 8), "transform_layout": lambda: s[p.Y].transform_layout(lambda t, i: [i, t]),
+    }.items():  # fmt: skip
+        refuse(call, name, "Y", "scan", "update")
+    end, _ = p.end()
+    refuse(lambda: end[p.Y].compute_at(end[p.last], p.last.op.axis[0]), "compute_at", "Y", "scan")
+    refuse(lambda: s[p.Y].vectorize(time), "vectorize", "t", "time of a scan")
+    refuse(lambda: s[p.Y].parallel(time), "parallel", "time of a scan")
+    refuse(lambda: s[p.Y].bind(time, te.thread_axis("blockIdx.x")), "bind", "time of a scan")
+    refuse(lambda: s[p.update].compute_at(s[p.Y], time), "update", "Y", "each step")
+    refuse(lambda: s[p.update].compute_inline(), "update", "Y", "stored")
+    refuse(lambda: s[p.update].set_scope("local"), "update", "Y", "cache_write")
+    refuse(lambda: s[p.update].transform_layout(lambda t, i: [i, t]), "update", "cache_write")
+    refuse(lambda: s[p.update].storage_align(p.update.op.axis[0], 8), "update", "cache_write")
+    outer, inner = s[p.Y].split(time, factor=2)
+    refuse(lambda: s[p.Y].reorder(inner, outer), "reorder", "in order", "t.outer")
+    s[p.between].compute_at(s[p.Y], outer)
+    refuse(lambda: lower_schedule(s, args), "between", "steps before", "innermost", "t.inner")
+
+
+def test_what_does_not_fit_is_said_when_lowered():
+    p = Program()
+    s, args = p.whole()
+    refuse(lambda: lower_schedule(s, [p.X, p.S, p.Y]), "S", "state of scan Y", "Y")
+    refuse(lambda: lower_schedule(s, [p.X, p.update, p.Y]), "update", "scan Y", "inside its steps")
+    s[p.init].compute_at(s[p.Y], p.Y.op.scan_axis)
+    refuse(lambda: lower_schedule(s, args), "init", "no reader", "compute_root")
+
+
+def test_default_schedules():
+    p = Program()
+    for tensor in (p.Y, p.last):
+        p.check(autotune.default_schedule([p.X, tensor], "c"), [p.X, tensor])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_scans_under_random_schedules(seed):
+    rng = random.Random(seed)
+    program = random_scan(rng)
+    args = [*program.inputs, *program.outputs]
+    arrays = program.arrays(seed)
+    want = evaluate(program.outputs, arrays, program.sizes)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        scheduled = random_schedule(rng, args, program.outputs)
+        passed = tw.lower(scheduled.schedule, args)
+    for function in (scheduled.function, passed):
+        got = [np.full(w.shape, -77, "int32") for w in want]
+        interpret(function, [*(arrays[t] for t in program.inputs), *got], {v.name: n for v, n in program.sizes.items()})
+        for a, b in zip(got, want, strict=True):
+            np.testing.assert_array_equal(a, b, err_msg=f"seed {seed}\n{program.text()}\n{scheduled.schedule.as_python()}")
