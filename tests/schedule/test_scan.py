@@ -262,3 +262,16 @@ def test_random_scans_under_random_schedules(seed):
         interpret(function, [*(arrays[t] for t in program.inputs), *got], {v.name: n for v, n in program.sizes.items()})
         for a, b in zip(got, want, strict=True):
             np.testing.assert_array_equal(a, b, err_msg=f"seed {seed}\n{program.text()}\n{scheduled.schedule.as_python()}")
+
+
+def test_initial_steps_from_a_constant_are_made_at_each_call():
+    first, X, S = te.placeholder((1, M), name="first"), te.placeholder((T, M), name="X"), te.placeholder((T, M), name="S")
+    init = te.compute((1, M), lambda t, i: first[t, i] * 2.0, name="init")
+    Y = te.scan(init, te.compute((T, M), lambda t, i: S[t - 1, i] + X[t, i], name="update"), S)
+    last = te.compute((M,), lambda i: Y[T - 1, i], name="last")
+    f, x = np.ones((1, M), "f"), np.ones((T, M), "f")
+    module = tw.build(create_schedule(last), [first, X, last], constants={first: f})
+    for _ in range(2):  # the first call overwrites the row of the initial step with a later one
+        got = np.full(M, np.nan, "f")
+        module(x, got)
+        np.testing.assert_array_equal(got, T + 1)
