@@ -34,6 +34,15 @@ from .printer import expression_text
 Number: TypeAlias = "int | float | bool"
 
 
+# What an expression on the right of a NumPy number is asked for, by the name of NumPy's function for the operator.
+_REFLECTED = {
+    "add": "__radd__", "subtract": "__rsub__", "multiply": "__rmul__", "divide": "__rtruediv__", "floor_divide": "__rfloordiv__", "remainder": "__rmod__",
+    "power": "__rpow__", "less": "__gt__", "less_equal": "__ge__", "greater": "__lt__", "greater_equal": "__le__", "equal": "__eq__", "not_equal": "__ne__",
+    "bitwise_and": "__rand__", "bitwise_or": "__ror__", "bitwise_xor": "__rxor__", "left_shift": "__rlshift__", "right_shift": "__rrshift__",
+}  # fmt: skip
+_NAMES_IN_TE = {"absolute": "abs", "rint": "round", "maximum": "maximum", "minimum": "minimum", "logical_and": "all", "logical_or": "any", "power": "pow"}
+
+
 class ExprLike:
     """Whatever can stand in an expression: an `Expr`, an axis of te, a tensor of rank 0. Carries the operators."""
 
@@ -154,6 +163,20 @@ class ExprLike:
             "cannot look at it. Use te.if_then_else(condition, a, b) or te.select(condition, a, b) to choose a value, "
             "te.all(a, b) and te.any(a, b) to join conditions"
         )
+
+    def __float__(self) -> float:
+        raise TEError(f"{str(self)!r} has no value while a computation is declared: use te.exp and the like instead of math.exp, and .astype(dtype) to convert")
+
+    __int__ = __float__  # type: ignore[assignment]
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Expr:
+        """A NumPy number on the left of an operator is a constant; NumPy's functions are refused: they know no expressions."""
+        reflected = _REFLECTED.get(ufunc.__name__)
+        if method == "__call__" and reflected is not None and len(inputs) == 2 and inputs[1] is self and not options:
+            return getattr(self, reflected)(inputs[0])  # type: ignore[no-any-return]
+        name = _NAMES_IN_TE.get(ufunc.__name__, ufunc.__name__)
+        instead = f"te.{name}" if name in INTRINSICS or name in _NAMES_IN_TE.values() else "a function of te"
+        raise TEError(f"NumPy's {ufunc.__name__} cannot compute with an expression, found {str(self)!r}: use {instead}")
 
     def __iter__(self) -> Any:
         raise TEError(f"{str(self)!r} is a scalar expression and cannot be iterated over")

@@ -300,3 +300,15 @@ def test_a_dropped_computation_is_freed():
     X = Y = None
     gc.collect()
     assert [r() for r in left] == [None, None]
+
+
+def test_numbers_of_numpy_on_either_side():
+    A, I = te.placeholder((4,), name="A"), te.placeholder((4,), "int32", name="I")
+    f, n = np.float32(3), np.int32(3)
+    for left, right in [
+        (f + A[0], 3.0 + A[0]), (f - A[0], 3.0 - A[0]), (f * A[0], 3.0 * A[0]), (f / A[0], 3.0 / A[0]), (f**A[0], 3.0 ** A[0]), (A[0] - f, A[0] - 3.0),
+        (n // I[0], 3 // I[0]), (n % I[0], 3 % I[0]), (n < I[0], I[0] > 3), (n <= I[0], I[0] >= 3), (n > I[0], I[0] < 3), (n >= I[0], I[0] <= 3),
+        (n == I[0], I[0] == 3), (n != I[0], I[0] != 3), (n & I[0], 3 & I[0]), (n | I[0], 3 | I[0]), (n ^ I[0], 3 ^ I[0]), (n << I[0], 3 << I[0]),
+        (n >> I[0], 3 >> I[0]),
+    ]:  # fmt: skip
+        assert left is right

@@ -1,5 +1,7 @@
 """One test for each mistake a declaration can contain: the error says what is wrong, where, and what to do."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -99,6 +101,12 @@ MISTAKES = {
         lambda: te.compute((16,), lambda i: (te.sum(A[i, k], axis=k), te.max(A[i, k], axis=k)), name="T"),
         "'T': its function returned a tuple with the reduction.*te.comm_reducer",
     ),
+    "function of NumPy": (lambda: np.exp(A[0, 0]), r"NumPy's exp cannot compute with an expression, found 'A\[0, 0\]': use te.exp"),
+    "function of NumPy by another name": (lambda: np.maximum(A[0, 0], 0), "NumPy's maximum .* use te.maximum"),
+    "function of NumPy that te lacks": (lambda: np.arctan(A[0, 0]), "NumPy's arctan .* use a function of te"),
+    "reduction of NumPy": (lambda: np.sum(A), "NumPy's add cannot compute with an expression, found 'A'"),
+    "function of math": (lambda: math.exp(A[0, 0]), r"'A\[0, 0\]' has no value while a computation is declared: use te.exp"),
+    "int of an expression": (lambda: int(A[0, 0]), "has no value while a computation is declared.*astype"),
     "no axis": (lambda: te.sum(A[0, k], axis=[]), "te.sum: no axis to reduce over"),
     "axis that is none": (lambda: te.sum(A[0, k], axis=1), r"te.sum: axis is 1, expected a reduce axis: k = te.reduce_axis\(\(0, K\)\)"),
     "axis of the grid": (lambda: te.compute((16,), lambda i: te.sum(A[i, 0], axis=i)), "te.sum: axis is i, expected a reduce axis"),
