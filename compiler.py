@@ -73,6 +73,9 @@ _CPU_SCOPES = (None, "global", "local")
 def _refuse_gpu(schedule: Schedule) -> None:
     """A CPU has no thread indices and no memory of a block of threads: a ScheduleError names the first loop or stage that wants one."""
     for stage in schedule.stages:
+        if stage.threads:
+            tags = ", ".join(str(thread.thread_tag) for thread in stage.threads)
+            raise ScheduleError(f"stage {stage.name}: env_threads asks for {tags}, indices of a GPU grid, but the target is 'c'; leave it out for a CPU")
         if stage.scope not in _CPU_SCOPES:
             raise ScheduleError(
                 f"stage {stage.name}: its scope is {stage.scope!r}, a memory of a GPU, but the target is 'c'; expected 'global' or 'local': "

@@ -13,10 +13,11 @@ from typing import Any
 
 from ..te.axis import IterVar
 from ..tir.errors import ScheduleError
-from ..tir.expr import Expr, Load, Var, add, as_expr, const, le, lt, maximum, minimum, sub
+from ..tir.expr import Const, Expr, Load, Var, add, as_expr, const, eq, le, logical_or, lt, maximum, minimum, sub
 from ..tir.interval import constant_upper_bound, interval
 from ..tir.simplify import Analyzer
 from ..tir.visit import Rewriter, loads_of, substitute, variables_of
+from .predicate import axis_of
 from .relation import Extent
 from .stage import position_of
 
@@ -31,12 +32,21 @@ class Guard:
 
 
 @dataclass
+class Rolling:
+    """The region moves `step` elements along `dimension` in each iteration of the loop `variable`."""
+
+    dimension: int
+    step: int
+    variable: Var
+
+
+@dataclass
 class StageLoops:
     """What is known of one stage when its loops are made.
 
     `body`, `condition`, `init`: its expressions, inlined stages put in. `origin`, `shape`: the region of the tensor it computes. `extents` of all its
     axes; `variables`, the loop variable of each leaf; `position` of each axis (from 0) and `value` of each axis variable, in terms of loop variables;
-    `guards`; `enclosing`: the loops of other stages around it, outermost first, as (variable, extent).
+    `guards`; `enclosing`: the loops of other stages around it, outermost first, as (variable, extent); `rolling`: of a rolling buffer, how it moves.
     """
 
     stage: Any
@@ -51,6 +61,7 @@ class StageLoops:
     value: dict[Var, Expr] = field(default_factory=dict)
     guards: list[Guard] = field(default_factory=list)
     enclosing: list[tuple[Var, Extent]] = field(default_factory=list)
+    rolling: Rolling | None = None
 
     @property
     def expressions(self) -> tuple[Expr, ...]:
@@ -171,6 +182,31 @@ def _place(loops: StageLoops, done: dict[Any, StageLoops], readers: dict[Any, li
     _region(loops, reads, fixed)
     if stage.time_axis is not None:
         _at_the_step(loops, done[stage.scan_stage])
+    if stage.is_rolling:
+        loops.rolling = _rolling(loops, outer, consumer.leaf_iter_vars[place])
+
+
+def _rolling(loops: StageLoops, outer: StageLoops, leaf: IterVar) -> Rolling:
+    """How the region moves from one iteration of the loop `leaf` to the next; a ScheduleError where a rolling buffer cannot follow."""
+    consumer, variable = outer.stage, outer.variables[leaf]
+    what = f"rolling_buffer of stage {loops.stage.name}, computed at axis {consumer.axis_name(leaf)} of stage {consumer.name}"
+    mark = consumer.marks.get(leaf)
+    if mark is not None and mark.kind not in ("serial", "unrolled"):
+        raise ScheduleError(f"{what}: the loop is {mark.kind}, but an iteration needs what the one before it left; make it serial, or attach to another axis")
+    analyzer = Analyzer()
+    steps = [analyzer.simplify(sub(substitute(start, {variable: add(variable, const(1, variable.dtype))}), start)) for start in loops.origin]
+    moving = [(d, step) for d, step in enumerate(steps) if not (isinstance(step, Const) and step.value == 0)]
+    if len(moving) != 1 or not isinstance(moving[0][1], Const) or moving[0][1].value < 0:
+        how = ", ".join(f"{axis.name} by {step}" for axis, step in zip(loops.stage.op.axis, steps, strict=True))
+        raise ScheduleError(
+            f"{what}: the region must move forward along one dimension by a constant, but from one iteration to the next it moves {how or 'nowhere'}"
+        )
+    dimension, step = moving[0][0], int(moving[0][1].value)
+    extent = loops.shape[dimension]
+    if not isinstance(extent, int) or step >= extent:
+        axis = loops.stage.op.axis[dimension].name
+        raise ScheduleError(f"{what}: an iteration needs {extent} elements along {axis} and the next begins {step} further; they share nothing")
+    return Rolling(dimension, step, variable)
 
 
 def _advice(stage: Any, reads: list[tuple[StageLoops, Load]]) -> str:
@@ -281,6 +317,23 @@ def _shape_loops(loops: StageLoops) -> None:
     for axis in ranging:
         loops.value[axis.var] = add(as_expr(axis.dom.min), position[axis])
     _region_guards(loops)
+    _store_guards(loops)
+
+
+def _store_guards(loops: StageLoops) -> None:
+    """Guards that keep elements from being computed: those of a rolling buffer that are there already, and those the store predicate leaves out."""
+    stage, rolling = loops.stage, loops.rolling
+    if rolling is not None:
+        extent, position = loops.shape[rolling.dimension], loops.position[stage.op.axis[rolling.dimension]]
+        is_new = le(as_expr(extent) - rolling.step, position)
+        loops.guards.append(_guard(loops, logical_or(eq(rolling.variable, const(0, rolling.variable.dtype)), is_new), False))
+    if stage.predicate is not None:
+        values: dict[Var, Expr] = {}
+        for variable in variables_of(stage.predicate):
+            axis = axis_of(variable, stage)
+            assert axis is not None, variable
+            values[variable] = loops.value.get(axis.var, loops.position[axis])
+        loops.guards.append(_guard(loops, substitute(stage.predicate, values), False))
 
 
 def _loop_variable(name: str, extent: Extent) -> Var:

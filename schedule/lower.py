@@ -160,7 +160,8 @@ class _Emitter:
         shape = [max(e, 1) if isinstance(e, int) else e for e in shape]
         strides = _aligned_strides(stage, shape)
         name = stage.name if len(stage.outputs) == 1 else f"{stage.name}.v{tensor.value_index}"
-        return Access(Buffer(name, shape, tensor.dtype, stage.scope or "global", strides), loops.origin, stage.layout)
+        circle = None if loops.rolling is None else (loops.rolling.dimension, as_expr(loops.shape[loops.rolling.dimension]))
+        return Access(Buffer(name, shape, tensor.dtype, stage.scope or "global", strides), loops.origin, stage.layout, circle)
 
     # ------------------------------------------------------------------------------------------------------- one stage
 
@@ -193,8 +194,16 @@ class _Emitter:
             return body
         body = seq(*[self._stage(loops, bound) for loops in here], body)
         for loops in reversed(here):
-            body = self._allocated(loops, body)
+            if loops.rolling is None:
+                body = self._allocated(loops, body)
         return body
+
+    def keep_rolling(self, consumer: Any, leaf: IterVar, loop: Stmt) -> Stmt:
+        """The loop of a leaf inside the allocations of the rolling buffers that are filled in it."""
+        for loops in reversed(self.attached.get((consumer, leaf), ())):
+            if loops.rolling is not None:
+                loop = self._allocated(loops, loop)
+        return loop
 
 
 class _Nest:
@@ -251,7 +260,8 @@ class _Nest:
         self.emitter.inside_parallel -= parallel
         self.bound.discard(variable)
         thread = mark.thread.thread_tag if mark is not None and mark.thread is not None else None
-        return For(variable, extent, kind, body, thread, mark.pragmas if mark is not None else ())
+        loop = For(variable, extent, kind, body, thread, mark.pragmas if mark is not None else ())
+        return self.emitter.keep_rolling(self.stage, leaf, loop)
 
     def from_leaf_inside(self, position: int, guards: list[Guard]) -> Stmt:
         """As from_leaf, inside the first reduce loop."""

@@ -1,5 +1,5 @@
 """The primitives that say where a stage is computed and where and how its result lives: compute_at, compute_inline, compute_root, set_scope,
-storage_align, transform_layout.
+storage_align, transform_layout. How its buffer is filled is in storage.py.
 """
 
 from __future__ import annotations
@@ -95,6 +95,10 @@ class PlacementPrimitives(StageState):
                 raise ScheduleError(
                     f"compute_inline of stage {self.name}: stage {other.name} is computed inside its loops; move that first: s[{other.name}].compute_root()"
                 )
+        kept = (self.predicate is not None, "a store predicate"), (self.is_rolling, "a rolling buffer"), (self.is_double_buffered, "a double buffer")
+        lost = next((what for is_asked, what in kept if is_asked), None)
+        if lost is not None:
+            raise ScheduleError(f"compute_inline of stage {self.name}: it has {lost}, and that would be lost; inlined stages are not stored")
         self.attach = INLINE
 
     @primitive("stage")
@@ -111,7 +115,7 @@ class PlacementPrimitives(StageState):
         A stage that is a part of a scan is computed at the root of a step: at the scan's time axis.
         """
         self.compute_op("compute_root")
-        self.attach = self.home
+        self.attach, self.is_rolling = self.home, False
 
     @primitive("stage")
     def set_scope(self, scope: str) -> None:

@@ -13,13 +13,14 @@ from ..te.scan import check_whole
 from ..te.tensor import Tensor
 from ..tir.errors import ScheduleError
 from .caching import CachingPrimitives
+from .group import Group, stages_between
 from .loops import LoopPrimitives
-from .placement import PlacementPrimitives
 from .stage import Attach, position_of
+from .storage import StoragePrimitives
 from .trace import Trace, trace_as_python
 
 
-class Stage(LoopPrimitives, PlacementPrimitives):
+class Stage(LoopPrimitives, StoragePrimitives):
     """One operation in a schedule, with its primitives: `s[T].split(...)`."""
 
 
@@ -119,6 +120,14 @@ class Schedule(CachingPrimitives):
     def reads(self, stage: Any, tensor: Tensor) -> bool:
         """Whether the operation of `stage` reads `tensor`."""
         return position_of(tensor, stage.op.input_tensors) is not None
+
+    def create_group(self, outputs: Any, inputs: Any, include_inputs: bool = False) -> Group:
+        """The stages that compute `outputs` from `inputs` (tensors or lists of them), to be placed together: see `Group.compute_at`.
+
+        The outputs are of the group, the inputs only with `include_inputs=True`. Raises ScheduleError if a tensor is not of this schedule, there is no
+        stage between, or an input is not read on the way.
+        """
+        return Group(self, stages_between(self, outputs, inputs, include_inputs))
 
     def copy(self) -> Schedule:
         """An independent schedule in the same state, over the same tensors and axes."""

@@ -14,6 +14,7 @@ from ..te.op import ComputeOp, PlaceholderOp
 from ..te.scan import ScanOp
 from ..te.tensor import Tensor
 from ..tir.errors import ScheduleError
+from ..tir.expr import Expr
 from .relation import Extent, Fuse, Relation, Split
 
 if TYPE_CHECKING:
@@ -62,7 +63,8 @@ class StageState:
     Attributes: `op` (the operation now; caching and rfactor replace it), `name` (unique in the schedule), `outputs` (its tensors), `leaf_iter_vars`
     (the loops, outermost first), `relations` (the splits and fusions that led to them), `marks` (what was asked of a loop), `attach`, `home` (where it is
     computed if nothing is said: at root, or at the time axis of the scan it is a part of), `time_axis` (which of its axes is that time), `scope` (None: chosen
-    by where it is computed), `alignment`, `layout`, `prefetches`, `is_output` (of the schedule), `is_original` (declared by the user, not made by a primitive).
+    by where it is computed), `alignment`, `layout`, `prefetches`, `predicate` (which elements are stored; None: all), `is_double_buffered`, `is_rolling`,
+    `threads` (thread axes around the stage), `is_output` (of the schedule), `is_original` (declared by the user, not made by a primitive).
     """
 
     def __init__(self, schedule: Schedule, op: Any, name: str, is_original: bool = True):
@@ -77,6 +79,9 @@ class StageState:
         self.alignment: dict[int, tuple[int, int]] = {}  # dimension -> (factor, offset)
         self.layout: Layout | None = None
         self.prefetches: list[tuple[Tensor, IterVar, int]] = []
+        self.predicate: Expr | None = None
+        self.is_double_buffered = self.is_rolling = False
+        self.threads: tuple[IterVar, ...] = ()
         self.is_output = False
         self._axis_names: dict[IterVar, str] = {}
         self._retired_names: set[str] = set()  # of axes that caching or rfactor took away
@@ -134,6 +139,11 @@ class StageState:
                 name = f"{axis.name}_{count}"
             self._axis_names[axis] = name
         return name
+
+    @property
+    def known_axes(self) -> list[IterVar]:
+        """All axes of this stage: those that are leaves, and those that were split or fused."""
+        return list(self._axis_names)
 
     def knows_axis(self, axis: IterVar) -> bool:
         """Whether `axis` is or was an axis of this stage."""
@@ -223,7 +233,9 @@ class StageState:
             kind = "" if mark is None or mark.kind == "serial" else f":{mark.thread.thread_tag if mark.thread is not None else mark.kind}"
             loops.append(f"{self.axis_name(axis)}{kind}")
         scope = "" if self.scope is None else f", in {self.scope}"
-        return f"stage {self.name}({', '.join(loops)}{where}{scope})"
+        buffer = (", double buffered" if self.is_double_buffered else "") + (", rolling" if self.is_rolling else "")
+        stored = "" if self.predicate is None else f", where {self.predicate}"
+        return f"stage {self.name}({', '.join(loops)}{where}{scope}{buffer}{stored})"
 
 
 __all__ = ["INLINE", "ROOT", "Attach", "Fuse", "LoopMark", "StageState", "position_of"]

@@ -17,6 +17,8 @@ from ..te.axis import IterVar, thread_axis
 from ..te.tensor import Tensor
 from ..tir.dtype import whole_number
 from ..tir.errors import ScheduleError
+from ..tir.expr import Expr, Var
+from . import predicate
 
 FORMAT = 1
 
@@ -125,6 +127,8 @@ def _plain_text(data: Any) -> str:
             return str(tag)
         case {"layout": layout}:
             return f"[{', '.join(map(_layout_text, layout))}]"
+        case {"condition": condition}:
+            return predicate.to_text(condition, _plain_text)
         case list():
             return f"[{', '.join(map(_plain_text, data))}]"
     return repr(data)
@@ -178,6 +182,8 @@ def _encode(schedule: Any, value: Any, near: Sequence[Any]) -> Any:
             if value is getattr(stage.op, "scan_axis", None):
                 schedule.trace.roots[found] = "op.scan_axis"
         return {"axis": list(found)}
+    if isinstance(value, Expr):
+        return _encode_condition(schedule, value, near)
     if isinstance(value, Tensor):
         return {"tensor": [schedule[value].name, value.value_index]}
     if isinstance(value, Layout):
@@ -190,6 +196,21 @@ def _encode(schedule: Any, value: Any, near: Sequence[Any]) -> Any:
         return {"tensor": [schedule[value].name, 0]}
     number = whole_number(value)  # an integer of NumPy; what else there is the primitive will refuse
     return str(value) if number is None else number
+
+
+def _encode_condition(schedule: Any, e: Expr, near: Sequence[Any]) -> Any:
+    """A condition on axes of the stage that is spoken of; as text where the primitive will refuse it."""
+
+    def axis_data(variable: Var) -> Any:
+        axis = next((found for stage in near if (found := predicate.axis_of(variable, stage)) is not None), None)
+        if axis is None:
+            raise TypeError(variable)
+        return _encode(schedule, axis, near)
+
+    try:
+        return {"condition": predicate.to_data(e, axis_data)}
+    except TypeError:
+        return str(e)
 
 
 def _decode(schedule: Any, data: Any) -> Any:
@@ -211,6 +232,8 @@ def _decode(schedule: Any, data: Any) -> Any:
             return thread_axis(tag) if extent is None else thread_axis(extent, tag)
         case {"layout": list(layout)}:
             return Layout(layout)
+        case {"condition": condition}:
+            return predicate.from_data(condition, lambda axis: _decode(schedule, axis))
     raise ScheduleError(f"trace: cannot read the argument {str(data)[:80]!r}")
 
 
@@ -301,6 +324,8 @@ def trace_as_python(schedule: Any) -> str:
                 rank = _layout_rank(data)
                 arguments = ", ".join(f"i{n}" for n in range(rank))
                 return f"lambda {arguments}: [{', '.join(_layout_text(e) for e in data)}]"
+            case {"condition": condition}:
+                return predicate.to_text(condition, text)
             case list():
                 return "[" + ", ".join(text(v) for v in value) + "]"
             case str():

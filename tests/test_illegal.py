@@ -19,7 +19,7 @@ from tilewright import te, tir
 FUNCTIONS = [name for name in te.__all__ if inspect.isfunction(getattr(te, name))]
 OPERATORS = [getattr(operator, name) for name in ("add", "sub", "mul", "floordiv", "mod", "truediv", "lshift", "and_", "eq", "lt")]
 PRIMITIVES = ["split", "tile", "fuse", "reorder", "vectorize", "unroll", "parallel", "bind", "compute_at", "compute_inline", "compute_root", "set_scope"]
-PRIMITIVES += ["storage_align", "transform_layout", "pragma", "prefetch"]
+PRIMITIVES += ["storage_align", "transform_layout", "pragma", "prefetch", "double_buffer", "rolling_buffer", "set_store_predicate", "env_threads"]
 LAYOUTS = [
     lambda i: [i], lambda i, j: [j, i], lambda i, j: [i // 4, j, i % 4], lambda i: [i * 2**40], lambda i: i, lambda i: [i / 2], lambda i: [i, "a"],
     lambda i: [None], lambda *i: [], lambda *i: [*i, *i], lambda i, j: [i * 24 + j], lambda i: [i * i],
@@ -116,7 +116,7 @@ def test_primitives(seed):
         known = p.things()
         for _ in range(rng.randrange(1, 8)):
             stage = rng.choice(s.stages)
-            name = rng.choice([*PRIMITIVES, "cache_read", "cache_write", "rfactor"])
+            name = rng.choice([*PRIMITIVES, "cache_read", "cache_write", "rfactor", "create_group"])
             method = getattr(stage if name in PRIMITIVES else s, name)
             result = attempt(f"seed {seed}: {stage.name}, {name}", method, *arguments(rng, method, stage, s, known, values))
             known += result if isinstance(result, (tuple, list)) else [] if result is None else [result]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright import te
 from tilewright.schedule import Schedule, create_schedule, lower_schedule
 from tilewright.te import Tensor
 from tilewright.tir.errors import ScheduleError, ScheduleWarning
@@ -136,12 +137,19 @@ class _Scheduler:
         if readers:
             reader = rng.choice(readers)
             self.tried(stage.compute_at, reader, rng.choice(reader.leaf_iter_vars))
+            if rng.random() < 0.3:
+                self.tried(stage.rolling_buffer)
 
     def store(self, stage: Any) -> None:
         """Where the result lives, and how."""
         rng = self.rng
         if rng.random() < 0.3:
             self.tried(stage.set_scope, rng.choice(("local", "global")))
+        if rng.random() < 0.1:
+            self.tried(stage.double_buffer)
+        if rng.random() < 0.15 and stage.leaf_iter_vars:
+            axis, at = rng.choice(stage.leaf_iter_vars), rng.choice((1, 4, 9))
+            self.tried(stage.set_store_predicate, te.any(axis < at, ~(axis * 2 < 2 * at)))  # holds, though nobody sees it at once
         if not stage.op.axis or not all(isinstance(stage.nominal_extent(a), int) for a in stage.op.axis):
             return  # layouts and padded rows need constant extents
         if rng.random() < 0.15:

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import tilewright as tw
 from tilewright import te
 from tilewright.schedule import create_schedule, lower_schedule, replay_trace
 from tilewright.tir.errors import ScheduleError, ScheduleWarning
@@ -311,3 +312,91 @@ def test_damaged_traces(damage, word):
     data = damage(good_trace())
     text = data if isinstance(data, str) else json.dumps(data)
     refuse(lambda: replay_trace(create_schedule(Program().D.op), text), word)
+
+
+def test_double_buffer():
+    s, A, B, C, D, k = Program()
+    refuse(lambda: s[D].double_buffer(), "double_buffer", "D", "output", "cache_write")
+    refuse(lambda: s[A].double_buffer(), "A", "input")
+    s[B].compute_inline()
+    refuse(lambda: s[B].double_buffer(), "B", "inlined", "compute_root")
+    s[B].compute_root()
+    s[B].double_buffer()
+    refuse(lambda: s[B].compute_inline(), "double buffer", "lost")
+
+
+def test_rolling_buffer():
+    s, A, B, C, D, k = Program()
+    refuse(lambda: s[D].rolling_buffer(), "rolling_buffer", "D", "output")
+    refuse(lambda: s[B].rolling_buffer(), "B", "compute_at")
+    s[B].compute_at(s[C], C.op.axis[0])
+    s[B].rolling_buffer()
+    refuse(lambda: s[B].compute_inline(), "rolling buffer", "lost")
+    refuse(lambda: lower_schedule(s, [A, D]), "rolling_buffer", "B", "C", "share nothing")
+    s[B].compute_at(s[C], k)
+    refuse(lambda: lower_schedule(s, [A, D]), "share nothing")
+    s[C].parallel(C.op.axis[0])
+    s[B].compute_at(s[C], C.op.axis[0])
+    refuse(lambda: lower_schedule(s, [A, D]), "axis i of stage C", "parallel", "serial")
+
+
+def test_rolling_buffer_along_two_dimensions_or_backwards():
+    A = te.placeholder((20, 20), name="A")
+    B = te.compute((20, 20), lambda i, j: A[i, j] * 2.0, name="B")
+    C = te.compute((16,), lambda i: B[i, i] + B[i + 2, i + 2], name="C")
+    D = te.compute((16,), lambda i: B[17 - i, 0] + B[16 - i, 0], name="D")
+    for T in (C, D):
+        s = create_schedule(T.op)
+        s[B].compute_at(s[T], T.op.axis[0])
+        s[B].rolling_buffer()
+        refuse(lambda s=s, T=T: lower_schedule(s, [A, T]), "rolling_buffer", "forward along one dimension", "i by")
+
+
+def test_set_store_predicate():
+    s, A, B, C, D, k = Program()
+    i = D.op.axis[0]
+    refuse(lambda: s[A].set_store_predicate(i < 3), "A", "input")
+    refuse(lambda: s[D].set_store_predicate(i + 3), "set_store_predicate", "D", "condition", "i + 3")
+    refuse(lambda: s[D].set_store_predicate("i < 3"), "condition", "'i < 3'")
+    refuse(lambda: s[D].set_store_predicate(B.op.axis[1] < 3), "D", "j", "no axis", "(i)")
+    refuse(lambda: s[C].set_store_predicate(k < 3), "C", "k", "reduce axis", "where=")
+    refuse(lambda: s[D].set_store_predicate(te.thread_axis("threadIdx.x") == 0), "threadIdx.x", "no axis")
+    refuse(lambda: s[D].set_store_predicate(A[i, 0] < 3.0), "A[i, 0]", "cannot stand")
+    refuse(lambda: s[D].set_store_predicate(i.astype("float32") < 2.5), "cannot stand")
+    s[B].set_store_predicate(B.op.axis[0] < 3)
+    refuse(lambda: s[B].compute_inline(), "store predicate", "lost")
+
+
+def test_env_threads():
+    s, A, B, C, D, k = Program()
+    x = te.thread_axis(4, "threadIdx.x")
+    refuse(lambda: s[A].env_threads([x]), "A", "input")
+    refuse(lambda: s[D].env_threads([]), "env_threads", "D", "list of thread axes")
+    refuse(lambda: s[D].env_threads([D.op.axis[0]]), "list of thread axes")
+    refuse(lambda: s[D].env_threads([x, te.thread_axis("threadIdx.x")]), "twice", "threadIdx.x")
+    s[D].env_threads([x])
+    refuse(lambda: s[D].env_threads([te.thread_axis("threadIdx.y")]), "threadIdx.x", "already")
+    refuse(lambda: tw.lower(s, [A, D]), "D", "env_threads", "threadIdx.x", "target is 'c'")
+
+
+def test_create_group():
+    s, A, B, C, D, k = Program()
+    refuse(lambda: s.create_group([], A), "create_group", "outputs is empty")
+    refuse(lambda: s.create_group(C, "A"), "create_group", "inputs", "'A'")
+    refuse(lambda: s.create_group(B, C), "nothing between", "B", "input C")
+    refuse(lambda: s.create_group(B, B), "no stage between")
+    refuse(lambda: s.create_group(te.placeholder((3,), name="Z"), A), "Z", "not part of this schedule")
+    group = s.create_group(C, A)
+    refuse(lambda: group.compute_at(s[C], C.op.axis[0]), "group (B, C)", "stage C is of the group")
+    refuse(lambda: s.create_group(D, A).compute_at(s[C], C.op.axis[0]), "of the group")
+    whole = s.create_group(D, C)
+    refuse(lambda: whole.compute_at(s[B], B.op.axis[0]), "compute_at", "D", "output")
+    refuse(lambda: group.compute_at(s[D], k), "D", "k")
+    assert s[B].attach.kind == s[C].attach.kind == "root" and len(s.trace) == 0  # nothing was changed
+
+
+def test_conditions_from_a_damaged_trace():
+    s, A, B, C, D, k = Program()
+    for data in (5, ["<", 1], ["int32", True], ["<", ["int32", 1], ["?"]], ["and", ["int32", 1], ["int32", 2]], {"axis": ["D", "zz"]}):
+        step = {"stage": "D", "primitive": "set_store_predicate", "arguments": [{"condition": data}], "options": {}, "results": []}
+        refuse(lambda step=step: replay_trace(create_schedule(D.op), {"format": 1, "steps": [step]}))

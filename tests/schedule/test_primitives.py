@@ -570,3 +570,177 @@ def test_print_and_html():
     assert "C: split(k, nparts=5) -> k.outer, k.inner\n" in text and "C: compute_at(E, i.outer)\n" in text
     assert "transform_layout([(i1 // 8), i0, (i1 % 8)])" in text and "schedule: cache_read(A, 'local', [D]) -> A.local\n" in text
     assert "s[C].compute_at(s[E], i_outer)" in s.as_python()
+
+
+def stencil(n=16, stride=1):
+    A = te.placeholder((n * stride + 2,), name="A")
+    B = te.compute((n * stride + 2,), lambda i: A[i] * 2.0, name="B")
+    C = te.compute((n,), lambda i: B[i * stride] + B[i * stride + 1] + B[i * stride + 2], name="C")
+    return A, B, C
+
+
+def check_stencil(s, A, C, stride=1):
+    a = rng.integers(-8, 8, A.shape).astype("f")
+    (c,) = values(s, [A, C], a)
+    b, n = a * 2, C.shape[0]
+    np.testing.assert_array_equal(c, sum(b[d : d + (n - 1) * stride + 1 : stride] for d in range(3)))
+
+
+def test_double_buffer_is_recorded_and_changes_no_loop():
+    A, B, C = two_stages()
+    s = create_schedule(C.op)
+    before = body_text(s, [A, C])
+    s[B].double_buffer()
+    assert body_text(s, [A, C]) == before
+    assert "double buffered" in str(s) and "s[B].double_buffer()" in s.as_python()
+    check_chain(s, A, C)
+
+
+def test_rolling_buffer():
+    A, B, C = stencil()
+    s = create_schedule(C.op)
+    s[B].compute_at(s[C], C.op.axis[0])
+    s[B].rolling_buffer()
+    expect(
+        s,
+        [A, C],
+        """
+produce C:
+    allocate B: float32[3]
+    for i in range(16):
+        produce B:
+            for i_1 in range(3):
+                if i == 0 or 1 < i_1:
+                    B[(i + i_1) % 3] = A[i + i_1] * 2.0
+        C[i] = B[i % 3] + B[(i + 1) % 3] + B[(i + 2) % 3]
+""",
+    )
+    check_stencil(s, A, C)
+    s[B].compute_root()  # takes it back
+    assert "rolling" not in str(s) and "%" not in body_text(s, [A, C])
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("factor", [1, 3, 5, 16])
+def test_rolling_buffer_inside_tiles_with_tails(stride, factor):
+    A, B, C = stencil(14, stride)
+    s = create_schedule(C.op)
+    outer, inner = s[C].split(C.op.axis[0], factor=factor)
+    s[C].parallel(outer)
+    s[B].compute_at(s[C], inner)
+    s[B].rolling_buffer()
+    check_stencil(s, A, C, stride)
+
+
+def test_rolling_buffer_of_rows_with_padding():
+    A = te.placeholder((9, 12), name="A")
+    B = te.compute((9, 12), lambda y, x: A[y, x] * 2.0, name="B")
+    P = te.compute((11, 12), lambda y, x: te.if_then_else(te.all(y >= 1, y < 10), B[y - 1, x], 0.0), name="P")
+    C = te.compute((9, 12), lambda y, x: P[y, x] + P[y + 1, x] + P[y + 2, x], name="C")
+    s = create_schedule(C.op)
+    for stage in (B, P):
+        s[stage].compute_at(s[C], C.op.axis[0])
+        s[stage].rolling_buffer()
+    s[P].vectorize(P.op.axis[1])
+    a = rng.integers(-8, 8, (9, 12)).astype("f")
+    b = np.pad(a * 2, ((1, 1), (0, 0)))
+    (c,) = values(s, [A, C], a)
+    np.testing.assert_array_equal(c, b[:-2] + b[1:-1] + b[2:])
+    c[:] = np.nan
+    tw.build(s, [A, C])(a, c)
+    np.testing.assert_array_equal(c, b[:-2] + b[1:-1] + b[2:])
+
+
+def test_rolling_buffer_of_a_reduction():
+    A, k = te.placeholder((18, 5), name="A"), te.reduce_axis((0, 5), "k")
+    B = te.compute((18,), lambda i: te.sum(A[i, k], axis=k), name="B")
+    C = te.compute((16,), lambda i: B[i] + B[i + 2], name="C")
+    s = create_schedule(C.op)
+    s[B].compute_at(s[C], C.op.axis[0])
+    s[B].rolling_buffer()
+    s[B].reorder(k, B.op.axis[0])
+    a = rng.integers(-8, 8, (18, 5)).astype("f")
+    (c,) = values(s, [A, C], a)
+    np.testing.assert_array_equal(c, a.sum(1)[:-2] + a.sum(1)[2:])
+
+
+def test_set_store_predicate_stores_what_it_says_and_leaves_the_rest():
+    A, C = matrix()
+    s = create_schedule(C.op)
+    i, j = C.op.axis
+    outer, inner = s[C].split(j, factor=4)
+    s[C].vectorize(inner)
+    s[C].set_store_predicate(te.all(i < 7, ~(outer % 2 == 1), te.any(i == 2, j != 1)))
+    a = rng.standard_normal(A.shape).astype("f")
+    rows, columns = np.indices(C.shape)
+    stored = (rows < 7) & (columns // 4 % 2 == 0) & ((rows == 2) | (columns != 1))
+    (c,) = values(s, [A, C], a)
+    np.testing.assert_array_equal(c, np.where(stored, a * 2, np.nan))
+    c[:] = -5
+    tw.build(s, [A, C])(a, c)
+    np.testing.assert_array_equal(c, np.where(stored, a * 2, -5))
+
+
+def test_set_store_predicate_of_a_reduction_and_of_threads():
+    A, C, k = row_sum()
+    s = create_schedule(C.op)
+    thread = te.thread_axis("threadIdx.x")
+    s[C].bind(C.op.axis[0], thread)
+    s[C].set_store_predicate(thread == 1)
+    a = rng.integers(-8, 8, A.shape).astype("f")
+    (c,) = values(s, [A, C], a)
+    np.testing.assert_array_equal(c, np.where(np.arange(4) == 1, a.sum(1), np.nan))
+
+
+def test_predicates_and_threads_are_data():
+    A, C = matrix()
+    s = create_schedule(C.op)
+    i, j = C.op.axis
+    outer, inner = s[C].split(i, factor=4)
+    s[C].bind(j, te.thread_axis("threadIdx.x"))
+    s[C].set_store_predicate(te.all(outer * 4 + inner < 9, ~te.any(i == 3, j >= 8), i // 2 - 1 != 2))
+    s[C].env_threads([te.thread_axis(8, "blockIdx.x"), te.thread_axis("threadIdx.y")])
+    again = replay_trace(create_schedule(C.op), s.trace.to_json())
+    assert body_text(again, [A, C]) == body_text(s, [A, C]) and [t.thread_tag for t in again[C].threads] == ["blockIdx.x", "threadIdx.y"]
+    script = {"te": te, "C": C}
+    exec(s.as_python(), script)  # our own text
+    assert body_text(script["s"], [A, C]) == body_text(s, [A, C])
+    assert str(script["s"].trace) == str(s.trace)
+    c = s.copy()
+    c[C].set_store_predicate(True)
+    assert body_text(c, [A, C]) != body_text(s, [A, C])
+
+
+def test_create_group():
+    A, B, C = two_stages()
+    D = te.compute((16,), lambda i: C[i] - 3.0, name="D")
+    s = create_schedule(D.op)
+    io, ii = s[D].split(D.op.axis[0], factor=4)
+    group = s.create_group(outputs=C, inputs=A)
+    assert repr(group) == "group (B, C)"
+    group.compute_at(s[D], io)
+    expect(
+        s,
+        [A, D],
+        """
+produce D:
+    for i.outer in range(4):
+        allocate B: float32[4]
+        allocate C: float32[4]
+        produce B:
+            for i in range(4):
+                B[i] = A[i.outer * 4 + i] * 2.0
+        produce C:
+            for i_1 in range(4):
+                C[i_1] = B[i_1] + 1.0
+        for i.inner in range(4):
+            D[i.outer * 4 + i.inner] = C[i.inner] - 3.0
+""",
+    )
+    assert body_text(replay_trace(create_schedule(D.op), s.trace.to_json()), [A, D]) == body_text(s, [A, D])
+    group.compute_root()
+    assert "at D" not in str(s)
+    s[B].compute_at(s[C], C.op.axis[0])
+    group.compute_at(s[D], io)  # B stays where it is, inside C
+    assert s[B].attach.consumer is s[C] and s[C].attach.consumer is s[D]
+    assert s.create_group([C], [B]).stages == [s[C]] and s.create_group([C], [B], include_inputs=True).stages == [s[B], s[C]]

@@ -68,6 +68,31 @@ def storage_align(rng, s, stage):
     stage.storage_align(rng.choice(stage.op.axis), factor, rng.randrange(factor))
 
 
+def rolling_buffer(rng, s, stage):
+    """At an axis where regions overlap, if there is one: most programs have none."""
+    args = [t for x in s.stages if x.is_placeholder for t in x.outputs] + s.outputs
+    places = [(x, reader, axis) for x in s.stages for t in x.outputs for reader in s.readers(t) for axis in reader.leaf_iter_vars]
+    fitting = []
+    for x, reader, axis in places:
+        trial = s.copy()
+        try:
+            trial.stage_named(x.name).compute_at(trial.stage_named(reader.name), axis)
+            trial.stage_named(x.name).rolling_buffer()
+            lower_schedule(trial, args)
+        except ScheduleError:
+            continue
+        fitting.append((x, reader, axis))
+    x, reader, axis = rng.choice(fitting)
+    x.compute_at(reader, axis)
+    x.rolling_buffer()
+
+
+def set_store_predicate(rng, s, stage):
+    """A condition that holds for every element, though nobody sees that at once."""
+    axis = leaf(rng, stage, ("spatial",))
+    stage.set_store_predicate(te.any(axis < 3, ~(axis * 2 < 5)))
+
+
 # primitive -> what applies it somewhere, given the schedule and a random stage that computes
 APPLY = {
     "split": lambda rng, s, stage: stage.split(leaf(rng, stage), **{rng.choice(("factor", "nparts")): rng.choice(FACTORS)}),
@@ -86,6 +111,10 @@ APPLY = {
     "set_scope": lambda rng, s, stage: stage.set_scope("local"),
     "storage_align": storage_align,
     "transform_layout": lambda rng, s, stage: stage.transform_layout(some_layout(rng, len(stage.op.axis))),
+    "double_buffer": lambda rng, s, stage: stage.double_buffer(),
+    "rolling_buffer": rolling_buffer,
+    "set_store_predicate": set_store_predicate,
+    "env_threads": lambda rng, s, stage: stage.env_threads([te.thread_axis(4, "threadIdx.x")]),
     "cache_read": cache_read,
     "cache_write": lambda rng, s, stage: s.cache_write(list(stage.outputs), rng.choice(("local", "global"))),
     "rfactor": rfactor,
@@ -123,7 +152,7 @@ def run(seed, number, primitive):
             warnings.simplefilter("ignore", ScheduleWarning)
             function = lower_schedule(s, args)
     except ScheduleError:
-        assert primitive in ("compute_at", "storage_align", "transform_layout")  # placements, and strides of symbolic extents, show only now
+        assert primitive in ("compute_at", "rolling_buffer", "storage_align", "transform_layout")  # placements, and strides of symbolic extents, show only now
         return False
     sizes = {size.name: program.sizes[size] for size in function.sizes}
     if not accepted or iteration_count(function, sizes) > 20_000:

@@ -1,0 +1,101 @@
+"""The primitives that say how the buffer of a stage is filled: double_buffer, rolling_buffer, set_store_predicate, and env_threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..te.axis import IterVar
+from ..tir.errors import ScheduleError
+from ..tir.expr import Expr, ExprLike, as_expr
+from .placement import PlacementPrimitives
+from .predicate import refusal_of
+from .stage import INLINE
+from .trace import primitive
+
+
+class StoragePrimitives(PlacementPrimitives):
+    """How one stage is stored. Examples: `B[i] = A[i] * 2`, of 18 elements, `C[i] = B[i] + B[i + 1] + B[i + 2]`, of 16."""
+
+    def _not_inlined(self, primitive_name: str) -> None:
+        if self.attach is INLINE:
+            raise ScheduleError(f"{primitive_name} of stage {self.name}: it is inlined and not stored; call s[{self.name}].compute_root() first")
+
+    @primitive("stage")
+    def double_buffer(self) -> None:
+        """Fill one half of a buffer of twice the size while the other half is read, so that copies and computation overlap.
+
+        before -> after, `s[B].double_buffer()`: the same loops; `print(s)` shows "double buffered".
+
+        It is for GPUs, where copies into shared memory run beside the computation. On the C target it is recorded and changes nothing: a CPU overlaps
+        loads by itself, and a second half would only take more of the cache. Raises ScheduleError on an output, which lives in its argument.
+        """
+        self._not_an_output("double_buffer", f"which lives in its argument; use s.cache_write({self.name}, scope) and double-buffer the cache")
+        self._not_inlined("double_buffer")
+        self.is_double_buffered = True
+
+    @primitive("stage")
+    def rolling_buffer(self) -> None:
+        """Keep what the next iteration of the loop where this stage is computed needs again, instead of computing it again.
+
+        before -> after, `s[B].compute_at(s[C], i)` and then `s[B].rolling_buffer()`:
+
+            for i in range(16):                     allocate B: float32[3]
+                allocate B: float32[3]              for i in range(16):
+                for i_1 in range(3):                    for i_1 in range(3):
+                    B[i_1] = A[i + i_1] * 2                 if i == 0 or i_1 >= 2:
+                C[i] = B[0] + B[1] + B[2]                       B[(i + i_1) % 3] = A[i + i_1] * 2
+                                                        C[i] = B[i % 3] + B[(i + 1) % 3] + B[(i + 2) % 3]
+
+        The buffer is a circle along the one dimension that moves with the loop. Raises ScheduleError if this stage is an output or is not attached by
+        compute_at; when lowered, if the loop is not serial or unrolled, or neighbouring iterations share nothing. compute_root takes it back.
+        """
+        self._not_an_output("rolling_buffer", "which is stored whole in its argument")
+        if self.attach.kind != "at" or self.attach.consumer.is_scan:  # of a scan, the steps that are live are kept anyway
+            raise ScheduleError(f"rolling_buffer of stage {self.name}: it is not computed inside a loop of another stage; "
+                                f"call s[{self.name}].compute_at(consumer, axis) first")  # fmt: skip
+        self.is_rolling = True
+
+    @primitive("stage")
+    def set_store_predicate(self, predicate: Any) -> None:
+        """Compute and store only those elements for which `predicate` holds: a condition on axes of this stage and thread axes its loops are bound to.
+
+        before -> after, `s[C].set_store_predicate(i < 10)`:
+
+            for i in range(16):             for i in range(16):
+                C[i] = ...                      if i < 10:
+                                                    C[i] = ...
+
+        Of the other elements an output keeps what its argument had, and an intermediate is undefined: it is for the caller to see that nobody reads
+        those. A second predicate takes the place of the first. Raises ScheduleError if it is no condition, or speaks of anything but data-parallel axes
+        of this stage, integers, + - * // %, comparisons, te.all, te.any and ~.
+        """
+        self.compute_op("set_store_predicate")
+        condition = as_expr(predicate) if isinstance(predicate, (ExprLike, bool)) else None
+        if not isinstance(condition, Expr) or condition.dtype != "bool":
+            raise ScheduleError(f"set_store_predicate of stage {self.name}: expected a condition such as i < 10, found {predicate!r}")
+        refused = refusal_of(condition, self)
+        if refused is not None:
+            raise ScheduleError(f"set_store_predicate of stage {self.name}: {refused}")
+        self._not_inlined("set_store_predicate")
+        self.predicate = condition
+
+    @primitive("stage")
+    def env_threads(self, threads: Sequence[IterVar]) -> None:
+        """Launch the grid of GPU threads around all of this stage, once, instead of one for each loop that is bound.
+
+        before -> after, `s[C].env_threads([te.thread_axis(32, "threadIdx.x")])`: the same loops, inside one kernel of 32 threads.
+
+        It is recorded for GPUs; a build for the C target is a ScheduleError. Raises ScheduleError if `threads` is not a list of different thread axes.
+        """
+        self.compute_op("env_threads")
+        what = f"env_threads of stage {self.name}"
+        listed: list[Any] = list(threads) if isinstance(threads, (list, tuple)) else [threads]
+        tags = [t.thread_tag if isinstance(t, IterVar) and t.kind == "thread" else None for t in listed]
+        if not listed or None in tags:
+            raise ScheduleError(f"{what}: expected a list of thread axes such as te.thread_axis(32, 'threadIdx.x'), found {threads!r}")
+        if len(set(tags)) < len(tags):
+            raise ScheduleError(f"{what}: a thread axis is given twice: {', '.join(map(str, tags))}")
+        if self.threads:
+            raise ScheduleError(f"{what}: it has {', '.join(str(t.thread_tag) for t in self.threads)} already; give all of them together")
+        self.threads = tuple(listed)
