@@ -52,6 +52,21 @@ B = te.compute((16,), lambda i: A[i] * 2.0, name="B")
 C = te.compute((16,), lambda i: B[i] + 1.0, name="C")
 D = te.compute((16,), lambda i: B[i] * C[i], name="D")
 s, args = te.create_schedule(D.op), [A, D]""",
+    "window": """
+A = te.placeholder((18,), name="A")
+B = te.compute((18,), lambda i: A[i] * 2.0, name="B")
+C = te.compute((16,), lambda i: B[i] + B[i + 1] + B[i + 2], name="C")
+(i,) = C.op.axis
+s, args = te.create_schedule(C.op), [A, C]""",
+    "running": """
+X = te.placeholder((9, 5), name="X")
+S = te.placeholder((9, 5), name="S")
+first = te.compute((1, 5), lambda t, i: X[0, i], name="first")
+double = te.compute((9, 5), lambda t, i: S[t - 1, i] * 2.0, name="double")
+step = te.compute((9, 5), lambda t, i: double[t, i] + X[t, i], name="step")
+Y = te.scan(first, step, S, inputs=[X], name="Y")
+t = Y.op.scan_axis
+s, args = te.create_schedule(Y.op), [X, Y]""",
     "ordered": """
 A = te.placeholder((8, 8), name="A")
 decay = te.comm_reducer(lambda x, y: x * 0.5 + y, lambda t: te.const(0.0, t), name="decay", associative=False)
@@ -101,6 +116,10 @@ PRIMITIVES = {
     "set_scope": ("chain", f"{SPLIT_C}\ns[B].compute_at(s[C], io)\ns[B].set_scope('global')"),
     "storage_align": ("rows", ""),
     "transform_layout": ("panel", ""),
+    "double_buffer": ("window", ""),
+    "rolling_buffer": ("window", ""),
+    "set_store_predicate": ("window", ""),
+    "env_threads": ("window", ""),
     "cache_read": ("row_sum", ""),
     "cache_write": ("row_sum", ""),
     "rfactor": ("row_sum", ""),
@@ -174,6 +193,25 @@ ILLEGAL = {
         ("large", "s[B].transform_layout(lambda i, j: [i + j, j])"),
         ("symbolic", "s[B].transform_layout(lambda i, j: [i // 4, j, i % 4])\ntw.lower(s, args)"),
     ],
+    "double_buffer": [("pipeline", "s[D].double_buffer()"), ("pipeline", "s[B].compute_inline()\ns[B].double_buffer()")],
+    "rolling_buffer": [
+        ("pipeline", "s[D].rolling_buffer()"),
+        ("pipeline", "s[B].rolling_buffer()"),
+        ("window", "s[C].parallel(i)\ns[B].compute_at(s[C], i)\ns[B].rolling_buffer()\ntw.lower(s, args)"),
+        ("chain", "s[B].compute_at(s[C], C.op.axis[0])\ns[B].rolling_buffer()\ntw.lower(s, args)"),
+        ("rows", "s[B].compute_at(s[C], s[C].fuse(*C.op.axis))\ns[B].rolling_buffer()\ntw.lower(s, args)"),
+    ],
+    "set_store_predicate": [
+        ("pipeline", "s[B].set_store_predicate(3)"),
+        ("pipeline", "s[C].set_store_predicate(k < 4)"),
+        ("pipeline", "s[B].compute_inline()\ns[B].set_store_predicate(i < 4)"),
+    ],
+    "env_threads": [
+        ("pipeline", "s[B].env_threads([i])"),
+        ("pipeline", "s[B].env_threads([te.thread_axis('threadIdx.x'), te.thread_axis('threadIdx.x')])"),
+        ("pipeline", "s[B].env_threads([te.thread_axis('threadIdx.x')])\ns[B].env_threads([te.thread_axis('threadIdx.y')])"),
+        ("pipeline", "s[B].env_threads([te.thread_axis('threadIdx.x')])\ntw.lower(s, args)"),
+    ],
     "cache_read": [
         ("pipeline", "s.cache_read(A, 'local', [D])"),
         ("pipeline", "s.cache_read('A', 'local', [B])"),
@@ -196,6 +234,17 @@ ILLEGAL = {
         ("pipeline", "s[C].unroll(k)\ns.rfactor(C, k)"),
         ("pipeline", "s[C].prefetch(B, C.op.axis[0], 1)\ns.rfactor(C, k)"),
         ("ordered", "s.rfactor(C, p)"),
+    ],
+    "scan": [
+        ("running", "s[Y].parallel(t)"),
+        ("running", "outer, inner = s[Y].split(t, 4)\ns[Y].reorder(inner, outer)"),
+        ("running", "s[step].compute_at(s[Y], t)"),
+        ("running", "s[step].compute_inline()"),
+        ("running", "s[step].set_scope('local')"),
+        ("running", "s.cache_write(Y, 'local')"),
+        ("running", "outer, inner = s[Y].split(t, 4)\ns[double].compute_at(s[Y], outer)\ntw.lower(s, args)"),
+        ("running", "te.create_schedule([Y.op, step.op])"),
+        ("running", "tw.lower(s, [X, S, Y])"),
     ],
     "create_schedule": [("pipeline", "te.create_schedule([])"), ("pipeline", "te.create_schedule(3)")],
     "lower": [

@@ -97,6 +97,8 @@ def cell(text: str) -> str:
 
 def beside(before: str, after: str) -> str:
     """Two programs side by side, or one above the other where they are wide."""
+    if before == after:
+        return f"The loops stay as they are:\n\n{code(before)}"
     left, right = before.splitlines(), after.splitlines()
     width = max(map(len, left))
     if width + max(map(len, right)) + 3 > SIDE_BY_SIDE:
@@ -160,11 +162,11 @@ def primitive(name: str) -> str:
     method = getattr(Stage if on == "stage" else Schedule, name)
     program, prepared = entry(name, "PRIMITIVES", table.PRIMITIVES, f'"{name}": ("matrix", "what is done before it, or nothing"),')
     text = inspect.cleandoc(method.__doc__)
-    sketch = re.search(r"^before -> after[^\n]*(`[^\n]*`[^\n]*):\n((?:\n|    [^\n]*\n?)*)", text, re.MULTILINE)
+    sketch = re.search(r"^before -> after,? ((?:[^`:\n]|`[^`\n]+`)+):([^\n]*)\n((?:\n|    [^\n]*\n?)*)", text, re.MULTILINE)
     if sketch is None:
         raise MissingEntry(f"the docstring of the primitive {name!r} has no line such as\n    before -> after, `s[C].{name}(...)`:\n"
                            "with a sketch below it; docs/generate.py runs the code in that line")  # fmt: skip
-    *first, last = re.findall(r"`([^`]+)`", sketch[0].split("\n")[0])
+    *first, last = re.findall(r"`([^`]+)`", sketch[1])
     before, after = run(program, prepared, *first), run(program, prepared, *first, last)
     done = "\n".join([*prepared.splitlines(), *first])
     setting = f"On program `{program}`" + (f", after\n\n{code(done, 'python')}\n\nthe call" if done else ", the call") + f" `{last}`:"
@@ -174,7 +176,7 @@ def primitive(name: str) -> str:
         target = tw.Target("c", march="x86-64-v3", threads=1, vector_bytes=32)
         passed = body(tw.lower(after["s"], after["args"], target))
         parts.append(f"and after all passes, for vectors of 32 bytes:\n\n{code(passed)}")
-    return "\n\n".join([*parts, text[sketch.end() :].strip()]).strip()
+    return "\n\n".join(part for part in (*parts, sketch[2].strip(), text[sketch.end() :].strip()) if part)
 
 
 def dtypes() -> str:
@@ -318,7 +320,7 @@ def not_shown() -> list[str]:
     """The refusals in schedule/ that no program of ILLEGAL reaches, as file:line."""
     reached = [traceback.extract_tb(refusal(*illegal).__traceback__)[-1] for programs in table.ILLEGAL.values() for illegal in programs]
     missing = []
-    for name in ("loops", "placement", "caching", "schedule", "stage", "lower", "bounds"):
+    for name in ("loops", "placement", "caching", "schedule", "stage", "lower", "bounds", "storage"):
         source = Path(inspect.getfile(Stage)).with_name(f"{name}.py")
         for node in ast.walk(ast.parse(source.read_text())):
             if (
