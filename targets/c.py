@@ -19,7 +19,7 @@ from ..tir.stmt import Allocate, Bind, For, Func, If, Prefetch, Produce, Seq, St
 from ..tir.target import Target
 from ..tir.visit import children, dispatch_table, variables_of, walk
 from .c_expressions import PRODUCT, SUM, UNARY, CExpressions, constant_stride, in_memory, natural_mask_bits
-from .c_storage import ARENA_POOL, Aliases, Captured, register_buffers
+from .c_storage import ARENA_POOL, Aliases, Captured, mixed_with_old_values, register_buffers
 from .c_types import is_library_function, is_reserved, scalar_type, vector_element
 from .generated import ArgumentSpec, Generated
 from .writer import Identifiers, Writer, plain_identifier
@@ -57,6 +57,7 @@ class CGenerator(CExpressions):
         self._bodies: dict[str, str] = {}  # the functions that parallel loops call, by name
         self._types: dict[Var, str] = {}  # the C types of variables
         self._in_registers = register_buffers(func.body)
+        self._needs_first_value = mixed_with_old_values(func.body)
         self._aliases = Aliases(func.body)
 
     # ----------------------------------------------------------------------------------------------------------------- function
@@ -157,10 +158,10 @@ class CGenerator(CExpressions):
         if buffer in self._in_registers:
             self._declare_registers(buffer, self._in_registers[buffer])
         elif place.kind == "stack":
-            size = buffer.constant_size
+            size, first = buffer.constant_size, " = {0}" if buffer in self._needs_first_value else ""
             if size is None:
                 raise InternalError(f"buffer {buffer.name!r} of symbolic size was placed on the stack: pass 'storage' should have put it in the workspace")
-            self.out.line(f"{kind} {self.names.declare(buffer, buffer.name)}[{max(size, 1)}] __attribute__((aligned(64)));")
+            self.out.line(f"{kind} {self.names.declare(buffer, buffer.name)}[{max(size, 1)}] __attribute__((aligned(64))){first};")
         else:
             base = "workspace" if place.kind == "call" else "thread_workspace"
             self._uses_thread_workspace |= place.kind == "thread" and not self._inside_parallel
@@ -176,9 +177,10 @@ class CGenerator(CExpressions):
         for first, lanes in pieces:
             names[first, lanes] = self.names.fresh(f"{buffer.name}_{first}")
             by_type.setdefault(self.helpers.vector(vector_element(buffer.dtype), lanes), []).append(names[first, lanes])
+        first_value = " = {0}" if buffer in self._needs_first_value else ""
         for kind, variables in by_type.items():
             for start in range(0, len(variables), 8):
-                self.out.line(f"{kind} {', '.join(variables[start : start + 8])};")
+                self.out.line(f"{kind} {', '.join(v + first_value for v in variables[start : start + 8])};")
 
     # --------------------------------------------------------------------------------------------------------------- statements
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from ..tir.expr import Buffer, Expr, Load, Var
+from ..tir.expr import Buffer, Choice, Expr, Load, Var
 from ..tir.stmt import Allocate, Bind, For, Prefetch, Stmt, Store
 from ..tir.visit import Visitor, walk
 from .c_expressions import constant_piece
@@ -53,6 +53,21 @@ def register_buffers(body: Stmt) -> dict[Buffer, list[tuple[int, int]]]:
         ordered = sorted(p for p in pieces if p is not None)
         if all(first + lanes <= following for (first, lanes), (following, _) in pairwise(ordered)):
             found[buffer] = ordered
+    return found
+
+
+def mixed_with_old_values(body: Stmt) -> set[Buffer]:
+    """Buffers of which a store keeps old elements in some lanes (`x[i] = select(mask, new, x[i])`).
+
+    Those lanes may never have been written. Nothing uses them, but to read an uninitialised object is undefined in C, and gcc 12 makes use of that: what is in
+    scope on the stack must begin with a value.
+    """
+    found = set()
+    for s in walk(body):
+        if s.__class__ is Store:
+            for e in walk(s.value):
+                if isinstance(e, Choice) and any(arm.__class__ is Load and arm.buffer is s.buffer for arm in (e.then, e.otherwise)):
+                    found.add(s.buffer)
     return found
 
 

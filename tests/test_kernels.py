@@ -136,3 +136,18 @@ def test_arrays_on_the_stack_of_different_scopes():
     a, out = np.random.default_rng(0).integers(-3, 5, (64, 13)), np.full((33, 8), np.nan, "f")
     tw.build(s, [A, T], target=tw.Target("c", opt="-O1", threads=1))(a, out)
     np.testing.assert_allclose(out, 1 / np.sqrt(np.abs(a[:33, :8] * 16.0) + 1), rtol=1e-6)
+
+
+def test_lanes_that_were_never_written_are_kept():
+    """A masked store to a register keeps old lanes; gcc took an uninitialised variable for leave to change the others too."""
+    A = te.placeholder((13, 20), dtype="int32", name="A")
+    k = te.reduce_axis((0, 20), "k")
+    S = te.compute((7,), lambda i: te.sum(A[i % 2, k], axis=k), name="S")
+    s = te.create_schedule(S.op)
+    AL = s.cache_read(A, "local", [S])
+    _, inner = s[S].split(S.op.axis[0], factor=2)
+    s[AL].compute_at(s[S], k)
+    s[S].vectorize(inner)
+    a, out = np.random.default_rng(0).integers(-9, 9, (13, 20)).astype("int32"), np.zeros(7, "int32")
+    tw.build(s, [A, S], target="c")(a, out)
+    np.testing.assert_array_equal(out, [a[i % 2].sum() for i in range(7)])
