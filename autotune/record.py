@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..targets.timer import format_seconds
@@ -43,7 +43,7 @@ class Trial:
     stage: str | None = None
     error: str | None = None
     repeats: tuple[float, ...] = ()
-    trace: Any = None
+    trace: Any = field(default=None, repr=False)
     predicted: float | None = None
     generator: str = ""
     round: int = 0

@@ -157,6 +157,7 @@ def test_failures_are_counted_on_screen_and_a_run_prints_as_a_summary(tmp_path: 
     assert "8/8 trials, 6 valid (2 run_error), best 1 s" in capsys.readouterr().err
     assert str(run).startswith("toy(64): 1 s, 0.0 GFLOP/s after 8 trials (75% valid, stopped: trials)\n") and "failures: 2 x run_error" in str(run)
     assert repr(run) == str(run) and run._repr_html_().startswith("<pre>toy(64)") and repr(run.task).startswith("<Task toy(64) on c ")
+    assert "decisions=" in repr(run.best) and "trace" not in repr(run.best)
 
 
 def test_a_measure_that_gives_too_few_times_is_told(tmp_path: Path) -> None:
