@@ -1,6 +1,5 @@
 """The documentation says what is: the tables, the links, and the programs of its pages, which are run with smaller numbers."""
 
-import inspect
 import os
 import re
 import subprocess
@@ -12,11 +11,8 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright import autotune, te
+from tilewright import te
 from tilewright.autotune import Database
-from tilewright.schedule.schedule import Schedule, Stage
-from tilewright.schedule.trace import PRIMITIVES
-from tilewright.te.library import OPERATORS
 from tilewright.tir import config
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -83,53 +79,6 @@ def test_the_programs_on_tuning_run(tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     with Database(tmp_path / "tuning.db", read_only=True) as log:
         assert {(row["name"], row["status"]) for row in log.trial_table(9, None)} == {("C", "ok"), ("scaled", "ok")}
-
-
-def summary(thing):
-    return " ".join(inspect.getdoc(thing).split("\n\n")[0].split()).replace("|", "\\|")
-
-
-def parameters(function):
-    every = [p for p in inspect.signature(function).parameters.values() if p.name != "self"]
-    return ", ".join(f"{'*' * (p.kind is p.VAR_POSITIONAL)}{p.name}{'' if p.default is p.empty else f'={p.default!r}'}" for p in every)
-
-
-def operator_rows():
-    for name, declare in sorted(OPERATORS.items()):
-        every = inspect.signature(declare).parameters.values()
-        sizes = " ".join("D0 D1 ..." if p.name == "shape" else p.name for p in every if p.default is p.empty)
-        options = ", ".join(f"{p.name}={p.default}" for p in every if p.default is not p.empty)
-        yield f"| `{name}` | {sizes} | {options} | {summary(declare)} |"
-
-
-def expression_rows():
-    for name in sorted(n for n in te.__all__ if inspect.isfunction(getattr(te, n))):
-        yield f"| `te.{name}` | {summary(getattr(te, name))} |"
-
-
-def primitive_rows():
-    for name in sorted(PRIMITIVES):
-        owner, text = (Stage, "s[T]") if hasattr(Stage, name) else (Schedule, "s")
-        yield f"| `{text}.{name}({parameters(getattr(owner, name))})` | {summary(getattr(owner, name))} |"
-
-
-def package_rows():
-    for name in ("Target", "build", "load_module", "lower", "replay_trace"):
-        yield f"| `tw.{name}` | {summary(getattr(tw, name))} |"
-    for name in sorted(n for n in autotune.__all__ if inspect.isfunction(getattr(autotune, n))):
-        yield f"| `autotune.{name}` | {summary(getattr(autotune, name))} |"
-
-
-@pytest.mark.parametrize("page, tables", [("operators.md", [operator_rows]), ("reference.md", [expression_rows, primitive_rows, package_rows])])
-def test_tables_of_what_there_is(page, tables, request):
-    """Made from the signatures and docstrings: `pytest tests/test_docs.py --update-golden` writes them."""
-    path = ROOT / "docs" / page
-    made = iter(tables)
-    text = re.sub(r"(?<=\|---\|\n)(\|.*\n)*", lambda found: "".join(f"{row}\n" for row in next(made)()), path.read_text())
-    assert next(made, None) is None
-    if request.config.getoption("--update-golden"):
-        path.write_text(text)
-    assert text == path.read_text(), f"{page} is behind the docstrings: run pytest tests/test_docs.py --update-golden"
 
 
 def test_every_example_has_its_line():

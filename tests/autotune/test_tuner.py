@@ -1,6 +1,7 @@
 """The search as a user sees it: hazards cost their trial, wrong results never win, a log is gone on with, the same seed proposes the same."""
 
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -231,7 +232,7 @@ def test_a_record_of_another_target_serves_and_says_so(tmp_path: Path, capsys: p
     for _ in range(2):
         autotune.load_best(task, log)
     said = capsys.readouterr().err
-    assert said.count("was measured on another target") == 1 and f"tilewright tune toy 64 --target c --threads 3 --log {log}\n" in said
+    assert said.count("was measured on another target") == 1 and f"--threads 3 --templates {os.path.relpath(__file__)} --log {log}\n" in said
 
 
 @pytest.mark.parametrize(
