@@ -23,6 +23,7 @@ class DType(str):
     is_float: bool
     is_integer: bool  # int or uint; bool is not one
     is_bool: bool
+    is_storage: bool  # no arithmetic is done in it: bool becomes int32 first, float8 must be cast
     bytes: int  # of one element in memory
     low: int | float  # smallest finite value of an element
     high: int | float  # largest finite value
@@ -78,6 +79,7 @@ def _make(name: str) -> DType:
     made.kind, made.bits, made.bytes, made.by_lanes = kind, bits, bits // 8, {}
     made.lanes = int(match[2] or 1)
     made.is_float, made.is_bool, made.is_integer = kind == "float", kind == "bool", kind in ("int", "uint")
+    made.is_storage = kind == "bool" or (kind == "float" and bits == 8)
     if kind == "float":
         made.low, made.high = -high, high
     elif kind == "bool":

@@ -681,7 +681,7 @@ def _arithmetic_operands(a: Expr, b: Expr) -> tuple[Expr, Expr]:
         a, b = same_dtype(a, b)
     if a.dtype.is_bool:
         a, b = cast(a, INT32.vector(a.dtype.lanes)), cast(b, INT32.vector(a.dtype.lanes))
-    elif a.dtype.element.bits == 8 and a.dtype.is_float:
+    elif a.dtype.is_storage:
         raise TEError(f"arithmetic on {a.dtype}: float8 is a storage type, cast it first, for example x.astype('float32')")
     return a, b
 
@@ -698,7 +698,7 @@ def add(a: Expr, b: Expr) -> Expr:
     known = a._users.get((Add, a, b))
     if known is not None:
         return known
-    if a.dtype is not b.dtype or a.dtype.kind == "bool":
+    if a.dtype is not b.dtype or a.dtype.is_storage:
         a, b = _arithmetic_operands(a, b)
     kind = a.dtype
     if a.__class__ is Const:
@@ -731,7 +731,7 @@ def sub(a: Expr, b: Expr) -> Expr:
     known = a._users.get((Sub, a, b))
     if known is not None:
         return known
-    if a.dtype is not b.dtype or a.dtype.kind == "bool":
+    if a.dtype is not b.dtype or a.dtype.is_storage:
         a, b = _arithmetic_operands(a, b)
     kind = a.dtype
     if b.__class__ is Const:
@@ -766,7 +766,7 @@ def mul(a: Expr, b: Expr) -> Expr:
     known = a._users.get((Mul, a, b))
     if known is not None:
         return known
-    if a.dtype is not b.dtype or a.dtype.kind == "bool":
+    if a.dtype is not b.dtype or a.dtype.is_storage:
         a, b = _arithmetic_operands(a, b)
     kind = a.dtype
     if a.__class__ is Const:
@@ -802,7 +802,7 @@ def negate(a: Expr) -> Expr:
 
 def div(a: Expr, b: Expr) -> Expr:
     """a / b of floats; integers must say `//` or cast."""
-    if a.dtype is not b.dtype or a.dtype.kind == "bool":
+    if a.dtype is not b.dtype or a.dtype.is_storage:
         a, b = _arithmetic_operands(a, b)
     kind = a.dtype
     if not kind.is_float:
@@ -821,7 +821,7 @@ def div(a: Expr, b: Expr) -> Expr:
 
 
 def _integer_division_operands(a: Expr, b: Expr, symbol: str) -> tuple[Expr, Expr]:
-    if a.dtype is not b.dtype or a.dtype.kind == "bool":
+    if a.dtype is not b.dtype or a.dtype.is_storage:
         a, b = _arithmetic_operands(a, b)
     if a.dtype.is_float:
         raise TEError(f"{a} {symbol} {b}: {symbol} is for integers, found {a.dtype}. For floats write te.floor(a / b)")

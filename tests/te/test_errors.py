@@ -11,6 +11,7 @@ from tilewright.tir.errors import TEError
 A = te.placeholder((16, 8), name="A")
 V = te.placeholder((8,), name="V")
 I8 = te.placeholder((16, 8), dtype="int8", name="I8")
+F8 = te.placeholder((4,), dtype="float8_e4m3", name="F8")
 n = te.size_var("n")
 
 
@@ -67,6 +68,8 @@ MISTAKES = {
     "too many indices": (lambda: A(1, 2, 3), r"tensor 'A' has 2 dimension\(s\) \(16, 8\), found 3 index"),
     "index too large": (lambda: A[0, 8], r"index 1 of tensor 'A' is 8, outside \[0, 8\)"),
     "negative index": (lambda: A[-1, 0], r"index 0 of tensor 'A' is -1, outside \[0, 16\); negative indices do not count from the end"),
+    "arithmetic in float8": (lambda: F8[0] * F8[1], "arithmetic on float8_e4m3: float8 is a storage type, cast it first"),
+    "arithmetic of float8 with a number": (lambda: F8[0] + 1.0, "arithmetic on float8_e4m3: float8 is a storage type, cast it first"),
     "float index": (lambda: V[1.0], "index 0 of tensor 'V' is 1.0 of dtype float32: expected an integer"),
     "slice": (lambda: A[0, 1:3], "index 1 of tensor 'A' is slice.*a slice is a computation of its own"),
     "read outside": (lambda: te.compute((8,), lambda i: V[i + 1], name="T"), r"'T' reads V\[i \+ 1\].*values 1 to 8.*is \[0, 8\).*te.if_then_else"),
