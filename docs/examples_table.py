@@ -170,6 +170,7 @@ ILLEGAL = {
         ("pipeline", "s[D].compute_inline()"),
         ("pair", "s[X].compute_inline()"),
         ("two_readers", "s[B].compute_at(s[C], C.op.axis[0])\ns[C].compute_inline()"),
+        ("window", "s[B].double_buffer()\ns[B].compute_inline()"),
     ],
     "compute_root": [("pipeline", "s[A].compute_root()")],
     "set_scope": [("pipeline", "s[B].set_scope('register')"), ("pipeline", "s[D].set_scope('local')")],

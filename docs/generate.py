@@ -313,7 +313,7 @@ def message(program: str, text: str, expected: type[Exception]) -> str:
     error = refusal(program, text)
     if not isinstance(error, expected):
         raise MissingEntry(f"{text!r} on program {program!r} ends in {type(error).__name__}, not {expected.__name__}: {error}")
-    return f"{code(text, 'python')}\n\n> {cell(str(error))}"
+    return f"{code(f'# on {program}{chr(10)}{text}', 'python')}\n\n> {cell(str(error))}"
 
 
 def not_shown() -> list[str]:

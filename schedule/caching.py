@@ -51,7 +51,7 @@ class CachingPrimitives:
         tensors = list(tensor) if isinstance(tensor, (list, tuple)) else [tensor]
         what = f"{primitive_name} of {', '.join(str(getattr(t, 'name', t)) for t in tensors)}"
         if not tensors or not all(isinstance(t, Tensor) for t in tensors):
-            raise ScheduleError(f"{what}: expected a tensor or the list of an operation's outputs, found {tensor!r}")
+            raise ScheduleError(f"{primitive_name}: expected a tensor or the list of an operation's outputs, found {tensor!r}")
         return tensors, what
 
     def _check_all_outputs(self, stage: Any, tensors: Sequence[Tensor], what: str) -> None:
@@ -126,7 +126,7 @@ class CachingPrimitives:
         tensors, what = self._tensors_of(tensor, "cache_write")
         stage = self.stage_of(tensors[0], what)
         self._check_scope(scope, what)
-        op = stage.compute_op(what)
+        op = stage.compute_op("cache_write")
         self._check_all_outputs(stage, tensors, what)
         if stage.is_scheduled or stage.attach.kind == "inline":
             done = "is inlined" if stage.attach.kind == "inline" else f"was already scheduled (its leaf axes are {stage.leaves_text()})"
@@ -182,12 +182,12 @@ class CachingPrimitives:
         """
         tensors, what = self._tensors_of(tensor, "rfactor")
         stage = self.stage_of(tensors[0], what)
-        op = stage.compute_op(what)
+        op = stage.compute_op("rfactor")
         if isinstance(tensor, (list, tuple)):
             self._check_all_outputs(stage, tensors, what)
         if op.reducer is None:
             raise ScheduleError(f"{what}: stage {stage.name} is not a reduction")
-        stage.leaf(axis, what)
+        stage.leaf(axis, "rfactor")
         if axis.kind == "spatial":
             raise ScheduleError(f"{what}: axis {stage.axis_name(axis)} is a data-parallel axis; give a reduce axis of stage {stage.name}")
         if not op.reducer.associative:

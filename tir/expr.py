@@ -167,7 +167,7 @@ class ExprLike:
     def __float__(self) -> float:
         raise TEError(f"{str(self)!r} has no value while a computation is declared: use te.exp and the like instead of math.exp, and .astype(dtype) to convert")
 
-    __int__ = __float__  # type: ignore[assignment]
+    __int__ = __float__
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Expr:
         """A NumPy number on the left of an operator is a constant; NumPy's functions are refused: they know no expressions."""
