@@ -101,6 +101,9 @@ def inlined(stages: Sequence[Any]) -> list[StageLoops]:
         if stage.is_placeholder:
             continue
         op = stage.op
+        if stage.is_extern:
+            found.append(StageLoops(stage, op.call.args, None, None))
+            continue
         if stage.is_scan:
             found.append(StageLoops(stage, tuple(put_in.rewrite(e) for e in op.init_body), None, None))
             continue

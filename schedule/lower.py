@@ -16,7 +16,7 @@ from ..te.tensor import Tensor
 from ..tir.bounds import constant_bounds
 from ..tir.errors import ScheduleError, ScheduleWarning
 from ..tir.expr import Buffer, Expr, Load, Var, as_expr, load, logical_and
-from ..tir.stmt import Allocate, Bind, For, Func, If, Prefetch, Produce, Stmt, Store, nested, seq
+from ..tir.stmt import Allocate, Bind, CallExtern, For, Func, If, Prefetch, Produce, Stmt, Store, nested, seq
 from ..tir.visit import Substitute, loads_of, substitute, substitute_statement, variables_of
 from .bounds import Guard, StageLoops, attach_leaf, infer, inlined
 from .relation import Extent
@@ -82,9 +82,26 @@ def _check_arguments(schedule: Schedule, args: Sequence[Tensor]) -> None:
         outputs = ", ".join(t.name for t in schedule.outputs)
         raise ScheduleError(f"no argument ({', '.join(t.name for t in args)}) is computed, so nothing would be returned; add the output {outputs}")
     for stage in schedule.stages:
+        if stage.is_extern:
+            _check_stored_whole(schedule, stage)
+    for stage in schedule.stages:
         if stage.is_placeholder and stage.scan_stage is None and position_of(stage.outputs[0], args) is None:
             readers = ", ".join(r.name for r in schedule.readers(stage.outputs[0]))
             raise ScheduleError(f"input {stage.name} is read by {readers or 'the schedule'} but is not among the arguments ({', '.join(t.name for t in args)})")
+
+
+def _check_stored_whole(schedule: Schedule, stage: Any) -> None:
+    """What a C function reads is memory as it was declared."""
+    for tensor in stage.op.input_tensors:
+        source = schedule[tensor]
+        if source.attach.kind != "root":
+            how = "inlined" if source.attach.kind == "inline" else f"computed inside stage {source.attach.consumer.name}"
+        elif source.layout is not None or source.alignment or source.scope not in (None, "global"):
+            how = f"stored with a layout, alignment or scope of its own (scope {source.scope})"
+        else:
+            continue
+        raise ScheduleError(f"stage {source.name} is {how}, but {stage.name} passes it to the C function {stage.op.call.symbol}, which takes whole tensors in "
+                            f"plain memory; use s[{source.name}].compute_root(), without set_scope, storage_align and transform_layout")  # fmt: skip
 
 
 def _needed(every: list[StageLoops], args: Sequence[Tensor]) -> list[StageLoops]:
@@ -150,23 +167,29 @@ class _Emitter:
 
     def _make_access(self, loops: StageLoops, tensor: Tensor) -> Access:
         stage = loops.stage
+        whole = stage.is_scan or stage.is_extern  # they have no axes of their own
+        origin = [as_expr(0)] * tensor.ndim if whole else loops.origin
         if position_of(tensor, self.args) is not None:
-            return Access(tensor.buffer, [as_expr(0)] * tensor.ndim if stage.is_scan else loops.origin, None)
+            return Access(tensor.buffer, origin, None)
         if stage.is_scan:
             return self.stored.access(loops.stage, tensor)
-        shape: list[Extent] = list(loops.shape)
+        shape: list[Extent] = list(tensor.shape if whole else loops.shape)
         if stage.layout is not None:
             shape = _layout_shape(stage, loops.shape)
         shape = [max(e, 1) if isinstance(e, int) else e for e in shape]
         strides = _aligned_strides(stage, shape)
         name = stage.name if len(stage.outputs) == 1 else f"{stage.name}.v{tensor.value_index}"
         circle = None if loops.rolling is None else (loops.rolling.dimension, as_expr(loops.shape[loops.rolling.dimension]))
-        return Access(Buffer(name, shape, tensor.dtype, stage.scope or "global", strides), loops.origin, stage.layout, circle)
+        return Access(Buffer(name, shape, tensor.dtype, stage.scope or "global", strides), origin, stage.layout, circle)
 
     # ------------------------------------------------------------------------------------------------------- one stage
 
     def _stage(self, loops: StageLoops, bound: set[Var]) -> Stmt:
         """The loop nest of a stage, with the stages attached to its loops inside."""
+        if loops.stage.is_extern:
+            op = loops.stage.op
+            args = tuple(_Redirect({}, self.access).rewrite(e) for e in op.call.args)
+            return Produce(loops.stage.name, CallExtern(op.call.symbol, args, op.call.types, op.writes, op.libraries))
         if loops.stage.is_scan:
             return Produce(loops.stage.name, seq(*self._initial_steps(loops), _Nest(self, loops, bound).from_leaf(0, [])))
         return Produce(loops.stage.name, _Nest(self, loops, bound).from_leaf(0, [*loops.guards, *self.stored.guards(loops)]))

@@ -56,7 +56,7 @@ class ScanStorage:
         if not isinstance(loops.body[number], Load) or position_of(init, self.args) is not None:
             return  # inlined, or an argument
         source = next((other.stage for other in self.all_loops if position_of(init, other.stage.outputs) is not None), None)
-        if source is None or source.is_scan or source.is_output or source.attach.kind != "root":
+        if source is None or source.is_scan or source.is_extern or source.is_output or source.attach.kind != "root":
             return
         if source.layout is not None or source.alignment or source.scope not in (None, "global"):
             return
@@ -97,6 +97,8 @@ class ScanStorage:
             for e in loops.expressions:
                 for node in loads_of(e):
                     if node.buffer is tensor.buffer:
+                        if loops.stage.is_extern:  # it reads on from there
+                            return None
                         terms, back = difference(as_expr(tensor.shape[0]), node.indices[0])
                         if terms:
                             return None

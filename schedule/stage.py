@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..te.axis import IterVar
+from ..te.extern import ExternOp
 from ..te.op import ComputeOp, PlaceholderOp
 from ..te.scan import ScanOp
 from ..te.tensor import Tensor
@@ -118,6 +119,11 @@ class StageState:
         return isinstance(self.op, ScanOp)
 
     @property
+    def is_extern(self) -> bool:
+        """A call of a C function."""
+        return isinstance(self.op, ExternOp)
+
+    @property
     def scan_stage(self) -> Any:
         """The scan that this stage is a part of, as an update, a state or between them; None if it is of none."""
         return self.home.consumer
@@ -187,6 +193,9 @@ class StageState:
             updates = ", ".join(self.schedule.stage_of(t, primitive).name for t in self.op.update)
             raise ScheduleError(f"{primitive} of stage {self.name}: it is a scan, a loop over time at root in which its results are stored. "
                                 f"What computes them is the stages of its updates, {updates}; use those")  # fmt: skip
+        if isinstance(self.op, ExternOp):
+            raise ScheduleError(f"{primitive} of stage {self.name}: it is a call of the C function {self.op.call.symbol}, which has no loops and runs at root, "
+                                "with tensors that are stored whole")  # fmt: skip
         if not isinstance(self.op, ComputeOp):
             raise ScheduleError(f"{primitive} of stage {self.name}: it is an input of the computation and has no loops. "
                                 f"To copy it elsewhere first, use s.cache_read({self.name}, scope, readers)")  # fmt: skip

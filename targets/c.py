@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from typing import ClassVar
 
 from ..tir.errors import InternalError
-from ..tir.expr import Buffer, Const, Expr, Var
+from ..tir.expr import Buffer, Const, Expr, Load, Var
 from ..tir.printer import Names, expression_text
-from ..tir.stmt import Allocate, Bind, For, Func, If, Prefetch, Produce, Seq, Stmt, Store
+from ..tir.stmt import Allocate, Bind, CallExtern, For, Func, If, Prefetch, Produce, Seq, Stmt, Store
 from ..tir.target import Target
 from ..tir.visit import children, dispatch_table, variables_of, walk
 from .c_expressions import PRODUCT, SUM, UNARY, CExpressions, constant_stride, in_memory, natural_mask_bits
@@ -56,6 +56,8 @@ class CGenerator(CExpressions):
         self._threads_begin = self._thread_bytes = ""
         self._bodies: dict[str, str] = {}  # the functions that parallel loops call, by name
         self._types: dict[Var, str] = {}  # the C types of variables
+        self._externs: list[str] = []  # declarations of C functions that are called
+        self._libraries: dict[str, None] = {}  # that they come from
         self._in_registers = register_buffers(func.body)
         self._needs_first_value = mixed_with_old_values(func.body)
         self._aliases = Aliases(func.body)
@@ -87,7 +89,7 @@ class CGenerator(CExpressions):
             self.out.line("tw_give(workspace);")
         self.out.line("return 0;")
         head = f"int32_t {name}({', '.join(parameters) or 'void'})"
-        return Generated(name, self._source(head), *self._signature(declared), self._workspace_bytes(), self.uses_openmp)
+        return Generated(name, self._source(head), *self._signature(declared), self._workspace_bytes(), self.uses_openmp, libraries=tuple(self._libraries))
 
     def _declare_size(self, size: Var) -> str:
         """The name of the parameter that passes a size; sizes are passed as int64."""
@@ -108,7 +110,7 @@ class CGenerator(CExpressions):
             parts.append(helpers)
         if self._has_workspace():
             parts.append(ARENA_POOL)
-        parts += self._bodies.values()
+        parts += [*self._externs, *self._bodies.values()]
         return "\n".join(parts) + f"\n{head}\n{{\n{self.out.text()}}}\n"
 
     def _signature(self, declared: Sequence[Buffer]) -> tuple[tuple[ArgumentSpec, ...], tuple[str, ...]]:
@@ -224,6 +226,22 @@ class CGenerator(CExpressions):
         # through an integer, since the address may be outside the array
         pointer = f"(uintptr_t){self.buffer(s.buffer)} + (uintptr_t)({self.text(index)}) * {s.buffer.dtype.bytes}"
         self.out.line(f"__builtin_prefetch((const void *)({pointer}));")
+
+    def write_CallExtern(self, s: CallExtern) -> None:
+        # declared under a name of ours, so that it meets no declaration of C's headers or built-in functions; its own name stands in the symbol table only
+        name = self.names.fresh(f"extern_{s.symbol}")
+        parameters, values = [], []
+        for number, (argument, kind) in enumerate(zip(s.args, s.types, strict=True)):
+            if kind is not None:
+                parameters.append(scalar_type(kind))
+                values.append(f"({scalar_type(kind)})({self.text(argument)})")
+                continue
+            assert isinstance(argument, Load)
+            parameters.append(f"{'' if number in s.writes else 'const '}{scalar_type(argument.buffer.dtype)} *")
+            values.append(self.address(argument.buffer, self._flat_index(argument.buffer, argument.indices, s)))
+        self._externs.append(f'extern void {name}({", ".join(parameters) or "void"}) __asm__("{s.symbol}");')
+        self._libraries.update(dict.fromkeys((*s.libraries, "c")))
+        self.out.line(f"{name}({', '.join(values)});")
 
     def write_Store(self, s: Store) -> None:
         index = self._flat_index(s.buffer, s.indices, s)

@@ -39,8 +39,8 @@ class ArgumentSpec:
 @dataclass(frozen=True)
 class Signature:
     """How a function is called: its symbol, its arguments in order, the names of the sizes that are passed after them, the bytes of
-    intermediate storage of a call and one thread (buffers of symbolic extents are not counted), and the number of constants that the module
-    passes before the arguments. Iterating and indexing give the arguments; as text it reads like a declaration."""
+    intermediate storage of a call and one thread (buffers of symbolic extents are not counted), the number of constants that the module
+    passes before the arguments, and the libraries it is linked with. Iterating and indexing give the arguments; as text it reads like a declaration."""
 
     name: str
     arguments: tuple[ArgumentSpec, ...]
@@ -48,6 +48,7 @@ class Signature:
     workspace_bytes: int = 0
     uses_openmp: bool = False
     constants: int = 0
+    libraries: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.arguments)
@@ -75,7 +76,7 @@ def signature_from_json(text: str, origin: str) -> tuple[Signature, Target]:
             raise TargetError(f"{origin} was built by a Tilewright whose calls are of version {version}, ours are {ABI_VERSION}: build it again")
         target = Target.from_json(json.dumps(data.pop("target")))
         arguments = tuple(ArgumentSpec(**{**spec, "shape": tuple(spec["shape"])}) for spec in data["arguments"])
-        return Signature(**{**data, "arguments": arguments, "sizes": tuple(data["sizes"])}), target
+        return Signature(**{**data, "arguments": arguments, "sizes": tuple(data["sizes"]), "libraries": tuple(data.get("libraries", ()))}), target
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise TargetError(f"{origin}: its signature cannot be read ({error!r}): not built by Tilewright, or damaged") from None
 
@@ -91,10 +92,11 @@ class Generated:
     workspace_bytes: int = 0
     uses_openmp: bool = False
     constants: int = 0
+    libraries: tuple[str, ...] = ()
 
     @property
     def signature(self) -> Signature:
-        return Signature(self.name, self.arguments, self.sizes, self.workspace_bytes, self.uses_openmp, self.constants)
+        return Signature(self.name, self.arguments, self.sizes, self.workspace_bytes, self.uses_openmp, self.constants, self.libraries)
 
     def with_constants(self, count: int) -> Generated:
         """The same, of which the first `count` arguments are constants."""

@@ -116,7 +116,7 @@ class Module:
             if self._source is None:
                 raise TargetError(f"{self.library_path}, from which {self.name} was loaded, cannot be read: {error.strerror}") from None
             # Removed from the cache since; the library stays loaded, but its file has to be made again.
-            build = compile_source(self._source, self.target, uses_openmp=self.signature.uses_openmp)
+            build = compile_source(self._source, self.target, uses_openmp=self.signature.uses_openmp, libraries=self.signature.libraries)
             return build.library_path.read_bytes()
 
     def close(self) -> None:
@@ -177,7 +177,7 @@ def compile_module(generated: Generated, target: Target, constants: Sequence[Con
     """
     source = generated.source_with_signature(target)
     while True:
-        build = compile_source(source, target, uses_openmp=generated.uses_openmp)
+        build = compile_source(source, target, uses_openmp=generated.uses_openmp, libraries=generated.libraries)
         if target.sanitize:
             check_sanitizer_runtime(build.library_path)
         try:

@@ -14,6 +14,7 @@ Flags, and what each changes:
                           lives (as in its bug 90348), which gave wrong results in kernels that the fuzzer made
     -fopenmp              only where the source has OpenMP pragmas
     -lm                   the mathematical functions that are not generated inline
+    -l..., -z defs        only where C functions are called (te.extern): their libraries; one that is nowhere is an error here and not at the call
 
 -ffast-math and its parts that change results (reassociation, no NaN, no signed zeros, flush to zero) are never used.
 With `Target(sanitize=True)`: -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g.
@@ -27,6 +28,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -116,13 +118,17 @@ def flags(target: Target, compiler: Compiler, uses_openmp: bool) -> tuple[str, .
     return tuple(result)
 
 
-def compile_source(source: str, target: Target, *, uses_openmp: bool = False) -> Build:
+def compile_source(source: str, target: Target, *, uses_openmp: bool = False, libraries: Sequence[str] = ()) -> Build:
     """Compile C source to a shared library, or find it in the cache, which has the source, the command and the log beside it.
 
     Raises CompileError (command, source path, stderr) where the compiler refuses, TargetError where there is no compiler or cache folder.
     """
     compiler = find_compiler(target.compiler)
-    command = (compiler.path, *flags(target, compiler, uses_openmp), SOURCE_NAME, "-o", LIBRARY_NAME, "-lm")
+    linked: tuple[str, ...] = ("-lm",)
+    if libraries:
+        whole = () if target.sanitize else ("-Wl,-z,defs",)  # the sanitizers' runtime is found when the process starts
+        linked = (*(f"-l{name}" for name in libraries), "-lm", *whole)
+    command = (compiler.path, *flags(target, compiler, uses_openmp), SOURCE_NAME, "-o", LIBRARY_NAME, *linked)
     key = _key(source, command, compiler, target)
     entry = cache.find(key)
     if entry is not None and is_whole(entry / LIBRARY_NAME):
@@ -152,7 +158,8 @@ def _key(source: str, command: tuple[str, ...], compiler: Compiler, target: Targ
 
 
 def _compile_error(command: tuple[str, ...], source_path: Path, stderr: str, returncode: int) -> CompileError:
-    lines = [line for line in stderr.splitlines() if "error" in line] or stderr.splitlines() or ["(it said nothing)"]
+    linker = [line for line in stderr.splitlines() if "undefined" in line or "cannot find -l" in line]  # says more than "ld returned 1"
+    lines = linker or [line for line in stderr.splitlines() if "error" in line] or stderr.splitlines() or ["(it said nothing)"]
     message = f"{command[0]} ended with status {returncode}: {lines[0]}\n  source:  {source_path}\n  command: (cd {source_path.parent} && {' '.join(command)})"
     return CompileError(message, list(command), str(source_path), stderr)
 

@@ -1,6 +1,6 @@
 """Tensor expressions: what is computed, with no word about how.
 
-Read in this order: axis, tensor, op, reduce, api, graph, check, scan; library/ has ready-made operators.
+Read in this order: axis, tensor, op, reduce, api, graph, check, scan, extern; library/ has ready-made operators.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -47,6 +47,7 @@ from .api import (
     var,
 )
 from .axis import IterVar, Range, reduce_axis, thread_axis
+from .extern import ExternOp, address_of, call_extern, extern
 from .op import ComputeOp, Operation, PlaceholderOp, Reducer, Reduction
 from .reduce import all, any, argmax, argmin, comm_reducer, max, min, prod, sum
 from .scan import ScanOp, scan
@@ -59,9 +60,10 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "ComputeOp", "IterVar", "Operation", "PlaceholderOp", "Range", "Reducer", "Reduction", "ScanOp", "Tensor", "abs", "all", "any", "argmax",
-    "argmin", "cast", "ceil", "clip", "comm_reducer", "compute", "const", "cos", "create_schedule", "erf", "exp", "exp2", "floor", "fma",
-    "if_then_else", "isfinite", "isinf", "isnan", "library", "log", "log1p", "log2", "max", "max_value", "maximum", "min", "min_value",
-    "minimum", "placeholder", "popcount", "pow", "power", "prod", "reduce_axis", "reinterpret", "round", "rsqrt", "scan", "select", "sigmoid",
-    "sin", "size_var", "sqrt", "sum", "tanh", "thread_axis", "trunc", "var",
+    "ComputeOp", "ExternOp", "IterVar", "Operation", "PlaceholderOp", "Range", "Reducer", "Reduction", "ScanOp", "Tensor", "abs",
+    "address_of", "all", "any", "argmax", "argmin", "call_extern", "cast", "ceil", "clip", "comm_reducer", "compute", "const", "cos",
+    "create_schedule", "erf", "exp", "exp2", "extern", "floor", "fma", "if_then_else", "isfinite", "isinf", "isnan", "library", "log",
+    "log1p", "log2", "max", "max_value", "maximum", "min", "min_value", "minimum", "placeholder", "popcount", "pow", "power", "prod",
+    "reduce_axis", "reinterpret", "round", "rsqrt", "scan", "select", "sigmoid", "sin", "size_var", "sqrt", "sum", "tanh",
+    "thread_axis", "trunc", "var",
 ]  # fmt: skip

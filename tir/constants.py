@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from .expr import Buffer, Load
-from .stmt import Allocate, Func, Prefetch, Seq, Stmt, Store, seq
+from .stmt import Allocate, CallExtern, Func, Prefetch, Seq, Stmt, Store, seq
 from .visit import variables_of, walk
 
 
@@ -36,14 +36,14 @@ def split_constants(func: Func, constants: Collection[Buffer]) -> Split:
             P[j // 16, k, j % 16] = W[k, j]   def f(P, A, C):
             C[i, j] += A[i, k] * P[...]           C[i, j] += A[i, k] * P[...]
 
-    A top-level statement is computed before if it reads constants and such results only, depends on no symbolic size, and all that it writes are
-    intermediates of constant size, without padded rows, in scope "global".
+    A top-level statement is computed before if it reads constants and such results only, calls no C function, depends on no symbolic size, and all that
+    it writes are intermediates of constant size, without padded rows, in scope "global".
     """
     allocated, statements = _top_level(func.body)
     uses = [_Use(s) for s in statements]
     storable = {b for b in allocated if b.scope == "global" and b.strides is None and b.constant_size is not None}
     sizes = set(func.sizes)
-    early = {n for n, use in enumerate(uses) if use.writes <= storable and not variables_of(statements[n]) & sizes}
+    early = {n for n, use in enumerate(uses) if use.writes <= storable and not use.calls and not variables_of(statements[n]) & sizes}
     while True:
         late_writes = {b for n, use in enumerate(uses) if n not in early for b in use.writes}
         known = {b for n in early for b in uses[n].writes} - late_writes | set(constants)
@@ -71,6 +71,7 @@ class _Use:
 
     def __init__(self, statement: Stmt):
         own = {s.buffer for s in walk(statement) if isinstance(s, Allocate)}
+        self.calls = any(isinstance(s, CallExtern) for s in walk(statement))  # what a C function does is done at each call
         self.writes = {s.buffer for s in walk(statement) if isinstance(s, Store)} - own
         self.reads = {s.buffer for s in walk(statement) if isinstance(s, (Load, Prefetch))} - own
 

@@ -52,11 +52,33 @@ from .interp_support import (
     vector_load,
     vector_store,
 )
-from .stmt import Allocate, Bind, For, Func, If, Prefetch, Produce, Seq, Stmt, Store
+from .stmt import Allocate, Bind, CallExtern, For, Func, If, Prefetch, Produce, Seq, Stmt, Store
 from .visit import children, walk
 
 _MAX_LOOPS = 18  # Python refuses more than 20 nested blocks; deeper loops go into a function of their own
 _MAX_INLINE = 160  # characters of an expression that is not given a name; Python refuses deep parentheses
+
+
+_EXTERNS: dict[str, Callable[..., object]] = {}
+
+
+def register_extern(symbol: str, function: Callable[..., object] | None) -> None:
+    """What the interpreter calls in the place of the C function `symbol`; None takes it back.
+
+    It gets numbers, and for each pointer a one-dimensional NumPy view of the buffer from there to its end.
+    """
+    if function is None:
+        _EXTERNS.pop(symbol, None)
+    else:
+        _EXTERNS[symbol] = function
+
+
+def extern_function(symbol: str) -> Callable[..., object]:
+    """What was registered for a symbol; a TilewrightError where nothing was."""
+    found = _EXTERNS.get(symbol)
+    if found is None:
+        raise TilewrightError(f"the interpreter knows no C function {symbol!r}: give it a Python function with register_extern({symbol!r}, function)")
+    return found
 
 
 def interpret(
@@ -252,6 +274,19 @@ class _Emitter:
         name = self.names[s.var] = self.fresh("v")
         self.line(f"{name} = {value}")
         self.statement(s.body)
+
+    def call_extern(self, s: CallExtern) -> None:
+        args = []
+        for argument, kind in zip(s.args, s.types, strict=True):
+            if kind is not None:
+                args.append(self.expression(argument))
+                continue
+            assert isinstance(argument, Load)
+            name, offset = self.names[argument.buffer], "0"
+            for dimension, index in enumerate(argument.indices):
+                offset = f"({offset} * {name}.shape[{dimension}] + {self.expression(index)})"
+            args.append(f"{name}.reshape(-1)[{offset}:]")
+        self.line(f"{self.constant('extern_function', extern_function)}({s.symbol!r})({', '.join(args)})")
 
     def store(self, s: Store) -> None:
         buffer, name = self.names[s.buffer], s.buffer.name
@@ -475,4 +510,5 @@ _STATEMENTS: dict[type, Callable[[_Emitter, Any], None]] = {
     Seq: _Emitter.seq, For: _Emitter.loop, If: _Emitter.branch, Allocate: _Emitter.allocation, Bind: _Emitter.bind, Store: _Emitter.store,
     Produce: lambda emitter, s: emitter.statement(s.body),
     Prefetch: lambda emitter, s: None,
+    CallExtern: _Emitter.call_extern,
 }  # fmt: skip

@@ -146,6 +146,9 @@ def _statement(s: Any, names: Any, indent: str, out: list[str]) -> None:
     elif kind == "Produce":
         out.append(f"{indent}produce {s.name}:")
         _statement(s.body, names, inner, out)
+    elif kind == "CallExtern":
+        args = [("" if to is not None else "&") + expression_text(a, names) for a, to in zip(s.args, s.types, strict=True)]
+        out.append(f"{indent}call {s.symbol}({', '.join(args)})")
     elif kind == "Prefetch":
         out.append(f"{indent}prefetch {names.of(s.buffer)}[{', '.join(expression_text(i, names) for i in s.indices)}]")
     else:

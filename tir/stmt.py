@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from .dtype import DType
 from .expr import Buffer, Const, Expr, Var, as_expr
 from .printer import Names, function_text, statement_lines
 
@@ -119,6 +120,25 @@ class Prefetch(Stmt):
 
     buffer: Buffer
     indices: tuple[Expr, ...]
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class CallExtern(Stmt):
+    """Calls a C function. It stands outside all loops.
+
+    `types`: for each argument the dtype in which it is passed; None where it is a pointer: such an argument is a Load, which stands for the address of that
+    element, and reads nothing. `writes`: which arguments are pointers through which the function writes. `libraries`: what it is linked with (`-l`).
+    """
+
+    symbol: str
+    args: tuple[Expr, ...]
+    types: tuple[DType | None, ...]
+    writes: frozenset[int] = frozenset()
+    libraries: tuple[str, ...] = ()
+
+    def with_args(self, args: tuple[Expr, ...]) -> CallExtern:
+        """This call with other arguments."""
+        return self if args is self.args else CallExtern(self.symbol, args, self.types, self.writes, self.libraries)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -51,6 +51,8 @@ def general(cfg: Config, tensors: Sequence[Tensor]) -> Schedule:
 
 
 def _may_inline(stage: Any) -> bool:
+    if any(reader.is_extern for tensor in stage.outputs for reader in stage.schedule.readers(tensor)):
+        return False  # a C function reads memory
     return not stage.is_output and not stage.is_update and stage.op.reducer is None and len(stage.outputs) == 1
 
 

@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.te import ComputeOp, ScanOp, Tensor
+from tilewright.te import ComputeOp, ExternOp, ScanOp, Tensor
 from tilewright.te.graph import operations
 from tilewright.tir import expr as tir
+from tilewright.tir.interp import extern_function
 
 _erf = np.vectorize(math.erf, otypes=["float64"])
 
@@ -59,11 +60,30 @@ def evaluate(outputs: Tensor | list[Tensor], inputs: Mapping[Tensor, Any], sizes
             if isinstance(op, ScanOp):
                 for tensor, array in zip(op.outputs, _scan(op, values, dict(sizes or {})), strict=True):
                     values[tensor.buffer] = array
+            elif isinstance(op, ExternOp):
+                _extern(op, values, dict(sizes or {}))
             elif isinstance(op, ComputeOp) and op not in inside:
                 for tensor, array in zip(op.outputs, _compute(op, values, dict(sizes or {})), strict=True):
                     values[tensor.buffer] = array
     results = [values[t.buffer] for t in wanted]
     return results[0] if isinstance(outputs, Tensor) else results
+
+
+def _extern(op: ExternOp, values: dict[Any, Any], sizes: Mapping[tir.Var, int]) -> None:
+    """The Python function that is registered for the symbol, into zeros."""
+    point = _Point(values, dict(sizes))
+    for tensor in op.outputs:
+        shape = tuple(int(point.value(tir.as_expr(extent))) for extent in tensor.shape)
+        values[tensor.buffer] = np.zeros(shape, numpy_dtype(tensor.dtype))
+    args: list[Any] = []
+    for argument, kind in zip(op.call.args, op.call.types, strict=True):
+        if kind is not None:
+            args.append(point.value(argument)[()])
+            continue
+        array = values[argument.buffer]
+        where = [int(point.value(i)) for i in argument.indices]
+        args.append(array.reshape(-1)[np.ravel_multi_index(where, array.shape) if array.size else 0 :])
+    extern_function(op.call.symbol)(*args)
 
 
 def _scan(op: ScanOp, values: Mapping[Any, Any], sizes: Mapping[tir.Var, int]) -> list[Any]:

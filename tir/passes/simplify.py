@@ -10,7 +10,7 @@ from ..dtype import BOOL
 from ..expr import And, Const, Expr, Var, const, logical_and, logical_not
 from ..matching import reads_nothing
 from ..simplify import Analyzer
-from ..stmt import Allocate, Bind, For, Func, If, Prefetch, Produce, Seq, Stmt, Store, seq
+from ..stmt import Allocate, Bind, CallExtern, For, Func, If, Prefetch, Produce, Seq, Stmt, Store, seq
 from ..verify import CLOSED, TYPED
 from .manager import Pass
 
@@ -189,6 +189,9 @@ class _Simplifier:
         indices = self.all(s.indices)
         return s if indices is s.indices else Prefetch(s.buffer, indices)
 
+    def call_extern(self, s: CallExtern) -> Stmt:
+        return s.with_args(self.all(s.args))
+
 
 def _timeless(condition: Expr) -> Expr:
     """The parts of a condition that stay true whatever is stored to memory."""
@@ -206,4 +209,5 @@ _HANDLERS: dict[type, Callable[[_Simplifier, Any], Stmt | None]] = {
     Bind: _Simplifier.bind,
     Produce: _Simplifier.produce,
     Prefetch: _Simplifier.prefetch,
+    CallExtern: _Simplifier.call_extern,
 }
