@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 
 from ..tir.errors import TargetError
-from ..tir.target import Target
+from ..tir.target import Target, instruction_sets
 
 # The symbol under which the runtime puts the description into every library, so that it can be loaded from the file alone.
 SIGNATURE_SYMBOL = "tilewright_signature"
@@ -63,20 +63,24 @@ class Signature:
         return f"{self.name}({', '.join(map(str, self.arguments))})"
 
     def to_json(self, target: Target) -> str:
-        """The text that a library carries; `target` is what it was built for."""
-        return json.dumps({"abi": ABI_VERSION, "target": asdict(target), **asdict(self)}, separators=(",", ":"))
+        """The text that a library carries; `target` is what it was built for. It says which instruction sets the code may use."""
+        needs = sorted(instruction_sets(target.march))
+        return json.dumps({"abi": ABI_VERSION, "needs": needs, "target": asdict(target), **asdict(self)}, separators=(",", ":"))
 
 
-def signature_from_json(text: str, origin: str) -> tuple[Signature, Target]:
-    """What `Signature.to_json` wrote. A TargetError that names `origin` where it is of another version or not ours."""
+def signature_from_json(text: str, origin: str) -> tuple[Signature, Target, list[str]]:
+    """What `Signature.to_json` wrote: signature, target, instruction sets. A TargetError that names `origin` where it is of another version
+    or not ours."""
     try:
         data = json.loads(text)
         version = data.pop("abi")
         if version != ABI_VERSION:
             raise TargetError(f"{origin} was built by a Tilewright whose calls are of version {version}, ours are {ABI_VERSION}: build it again")
+        needs = [str(name) for name in data.pop("needs")]
         target = Target.from_json(json.dumps(data.pop("target")))
         arguments = tuple(ArgumentSpec(**{**spec, "shape": tuple(spec["shape"])}) for spec in data["arguments"])
-        return Signature(**{**data, "arguments": arguments, "sizes": tuple(data["sizes"]), "libraries": tuple(data.get("libraries", ()))}), target
+        signature = Signature(**{**data, "arguments": arguments, "sizes": tuple(data["sizes"]), "libraries": tuple(data.get("libraries", ()))})
+        return signature, target, needs
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise TargetError(f"{origin}: its signature cannot be read ({error!r}): not built by Tilewright, or damaged") from None
 

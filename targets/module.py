@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..tir.errors import TargetError
-from ..tir.target import Target, native_vector_bytes
+from ..tir.target import Target, cpu_name, instruction_sets, missing_instruction_sets, native_vector_bytes
 from .arrays import ArgumentChecker
 from .constants import ConstantMemory, addresses
 from .generated import SIGNATURE_SYMBOL, Generated, Signature, signature_from_json
@@ -42,6 +42,9 @@ class Module:
         kinds = [ctypes.c_void_p] * (signature.constants + len(signature)) + [ctypes.c_int64] * len(signature.sizes)
         function = library.function(signature.name, kinds)
         function = survive_fork(function) if signature.uses_openmp else function
+        missing = missing_instruction_sets(instruction_sets(target.march))
+        if missing:  # a build for another machine can be exported
+            function = _Unable(f"{self.name} was built for {target.march} and uses instructions that this machine does not have: {', '.join(missing)}")
         self._function = partial(function, *addresses(constants)) if constants else function
 
     def __call__(self, *arguments: Any) -> None:
@@ -121,7 +124,7 @@ class Module:
 
     def close(self) -> None:
         """Unload the library, once calls that are running have come back. Further calls are a TargetError."""
-        self._function = _Closed(self.name)
+        self._function = _Unable(f"module {self.name} was closed")
         self._library.close()
 
     def __repr__(self) -> str:
@@ -160,14 +163,14 @@ class TimeEvaluator:
         return result
 
 
-class _Closed:
-    """Stands in for the function of a closed module."""
+class _Unable:
+    """Stands in for a function that cannot be called, and says why."""
 
-    def __init__(self, name: str):
-        self._name = name
+    def __init__(self, reason: str):
+        self._reason = reason
 
     def __call__(self, *arguments: Any) -> int:
-        raise TargetError(f"module {self._name} was closed")
+        raise TargetError(self._reason)
 
 
 def compile_module(generated: Generated, target: Target, constants: Sequence[ConstantMemory] = ()) -> Module:
@@ -204,7 +207,13 @@ def load_module(path: str | os.PathLike[str]) -> Module:
     if b"__asan_init" in content:
         check_sanitizer_runtime(path)
     library = Library(path, uses_openmp=b"libgomp" in content or b"libomp" in content, may_have_changed=True)
-    signature, target = signature_from_json(library.text(SIGNATURE_SYMBOL), path)
+    signature, target, needs = signature_from_json(library.text(SIGNATURE_SYMBOL), path)
+    missing = missing_instruction_sets(needs)
+    if missing:
+        raise TargetError(
+            f"{path} was built for {target.cpu or target.march} and uses instructions that this machine ({cpu_name()}) does not have: {', '.join(missing)}; "
+            'build it here, or with Target("c", march="x86-64-v3") or the like'
+        )
     if target.march == "native" and target.vector_bytes > native_vector_bytes():
         raise TargetError(
             f"{path} was built for {target.cpu} with {target.vector_bytes * 8}-bit vectors, which this machine does not have; "

@@ -11,6 +11,7 @@ import math
 import os
 import platform
 import re
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 
@@ -185,6 +186,25 @@ def cpu_features() -> frozenset[str]:
     """Instruction sets of this machine by the kernel's names ("avx2", "fma", "asimd" ...); empty where it does not say."""
     info = _cpuinfo()
     return frozenset((info.get("flags") or info.get("Features") or "").split())
+
+
+# Instruction sets that compilers use for code like ours, by the kernel's names.
+_INSTRUCTION_SETS = re.compile(r"pni|ssse3|sse.*|avx.*|fma|f16c|bmi[12]|popcnt|abm|movbe|gfni|asimd.*|sve.*|fphp|bf16|i8mm|atomics")
+_X86_64_V3 = "pni ssse3 sse4_1 sse4_2 popcnt avx avx2 bmi1 bmi2 f16c fma abm movbe"  # the levels of the x86-64 psABI
+_X86_64_V4 = f"{_X86_64_V3} avx512f avx512bw avx512cd avx512dq avx512vl"
+
+
+def instruction_sets(march: str) -> frozenset[str]:
+    """What code compiled for `march` may need of the machine it runs on, as far as that is known."""
+    if march == "native":
+        return frozenset(filter(_INSTRUCTION_SETS.fullmatch, cpu_features()))
+    return frozenset({64: _X86_64_V4, 32: _X86_64_V3}.get(_vector_bytes(march), "").split())
+
+
+def missing_instruction_sets(needed: Iterable[str]) -> list[str]:
+    """Those of `needed` that this machine lacks; none where it does not say what it has."""
+    here = cpu_features()
+    return sorted(set(needed) - here) if here else []
 
 
 def cpu_name() -> str:

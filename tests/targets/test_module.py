@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from tilewright.targets.module import compile_module, load_module
+from tilewright.tir import target as target_module
 from tilewright.tir.errors import ArgumentError, TargetError
 from tilewright.tir.target import Target
 
@@ -239,6 +240,37 @@ def test_libraries_of_other_versions_and_machines(tmp_path, change, words):
         load_module(tmp_path / "f.so")
         return
     with pytest.raises(TargetError, match=words):
+        load_module(tmp_path / "f.so")
+
+
+def test_a_library_for_another_cpu_is_refused(tmp_path, monkeypatch):
+    compile_module(kernels.add(), TARGET).export_library(tmp_path / "f.so")
+    load_module(tmp_path / "f.so")
+    here = target_module.cpu_features()
+    used = sorted(target_module.instruction_sets("native"))
+    assert used, "x86-64 and AArch64 machines say what they have"
+    monkeypatch.setattr(target_module, "cpu_features", lambda: here - {used[0]})
+    with pytest.raises(TargetError, match=rf"f\.so was built for .* this machine \(.*\) does not have: {used[0]}; build it here"):
+        load_module(tmp_path / "f.so")
+
+
+def test_a_system_that_does_not_say_what_it_has_is_trusted(tmp_path, monkeypatch):
+    compile_module(kernels.add(), Target("c", march="x86-64-v3")).export_library(tmp_path / "f.so")
+    monkeypatch.setattr(target_module, "cpu_features", frozenset)
+    load_module(tmp_path / "f.so")
+
+
+def test_a_build_for_another_cpu_can_be_exported_but_not_called(tmp_path, monkeypatch):
+    target = Target("c", march="x86-64-v4")
+    real = target_module.cpu_features()
+    monkeypatch.setattr(target_module, "cpu_features", lambda: real - {"avx512vl"})
+    module = compile_module(kernels.add(), target)
+    module.export_library(tmp_path / "f.so")
+    a, c = np.ones(8, "f"), np.empty(8, "f")
+    for call in (module, module.time_evaluator()):
+        with pytest.raises(TargetError, match=r"add was built for x86-64-v4 and uses instructions that this machine does not have: .*avx512vl"):
+            call(a, a, c)
+    with pytest.raises(TargetError, match="avx512vl"):
         load_module(tmp_path / "f.so")
 
 
