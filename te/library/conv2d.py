@@ -7,6 +7,7 @@ arXiv:1603.07285.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,65 @@ def pad_spatial(X: Tensor, padding: tuple[int, int], first: int, fill: Any = 0, 
         return api.if_then_else(reduce.all(*inside), X(*i[:first], h, w, *i[first + 2 :]), api.const(fill, X.dtype))
 
     return api.compute(shape, padded, name, tag="pad")  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """What a convolution's arguments say: extents of the output and of the kernel, the steps (height, width)."""
+
+    CI: int
+    CO: int
+    KH: int
+    KW: int
+    OH: int
+    OW: int
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+
+
+def check_convolution(
+    name: str, sizes: tuple[int, int, int, int, int, int], stride: Sizes, padding: Sizes, dilation: Sizes, groups: int, layout: str
+) -> Convolution:
+    """The convolution of these sizes (CI, H, W, CO, KH, KW); a TEError where its arguments do not fit each other."""
+    CI, H, W, CO, KH, KW = sizes
+    if layout not in ("NCHW", "NHWC"):
+        raise TEError(f"{name}: unknown layout {layout!r}, expected 'NCHW' or 'NHWC'")
+    if CI % groups or CO % groups:
+        raise TEError(f"{name}: groups={groups} must divide the input channels ({CI}) and the output channels ({CO})")
+    strides, pads, dilations = pair(stride, "stride", 1), pair(padding, "padding", 0), pair(dilation, "dilation", 1)
+    OH = output_extent(H, KH, strides[0], pads[0], dilations[0], f"{name}, height")
+    OW = output_extent(W, KW, strides[1], pads[1], dilations[1], f"{name}, width")
+    return Convolution(CI, CO, KH, KW, OH, OW, strides, pads, dilations)
+
+
+def convolve(Xp: Tensor, F: Tensor, N: int, shape: Convolution, groups: int, layout: str, acc: str, name: str) -> Tensor:
+    """The sums of a convolution of a padded input with a kernel, kept in `acc`: a computation called `name`."""
+    CG, OG = shape.CI // groups, shape.CO // groups
+    c, r, q = reduce_axis((0, CG), "c"), reduce_axis((0, shape.KH), "r"), reduce_axis((0, shape.KW), "q")
+
+    def channel(o: Any) -> Any:
+        return c if groups == 1 else o // OG * CG + c
+
+    def row(y: Any) -> Any:
+        return y * shape.stride[0] + r * shape.dilation[0]
+
+    def column(x: Any) -> Any:
+        return x * shape.stride[1] + q * shape.dilation[1]
+
+    if layout == "NCHW":
+        return api.compute(  # type: ignore[no-any-return]
+            (N, shape.CO, shape.OH, shape.OW),
+            lambda n, o, y, x: reduce.sum(Xp[n, channel(o), row(y), column(x)].astype(acc) * F[o, c, r, q].astype(acc), axis=[c, r, q]),
+            name,
+            tag="conv2d_nchw",
+        )
+    return api.compute(  # type: ignore[no-any-return]
+        (N, shape.OH, shape.OW, shape.CO),
+        lambda n, y, x, o: reduce.sum(Xp[n, row(y), column(x), channel(o)].astype(acc) * F[r, q, c, o].astype(acc), axis=[r, q, c]),
+        name,
+        tag="conv2d_nhwc",
+    )
 
 
 @operator
@@ -111,52 +171,21 @@ def conv2d(
     o // (CO / groups) only. The products are summed in `acc_dtype`, the dtype of Y.
     """
     check_sizes(N=N, CI=CI, H=H, W=W, CO=CO, KH=KH, KW=KW, groups=groups)
-    if layout not in ("NCHW", "NHWC"):
-        raise TEError(f"conv2d: unknown layout {layout!r}, expected 'NCHW' or 'NHWC'")
-    if CI % groups or CO % groups:
-        raise TEError(f"conv2d: groups={groups} must divide the input channels ({CI}) and the output channels ({CO})")
-    strides, pads, dilations = pair(stride, "stride", 1), pair(padding, "padding", 0), pair(dilation, "dilation", 1)
-    OH = output_extent(H, KH, strides[0], pads[0], dilations[0], "conv2d, height")
-    OW = output_extent(W, KW, strides[1], pads[1], dilations[1], "conv2d, width")
+    shape = check_convolution("conv2d", (CI, H, W, CO, KH, KW), stride, padding, dilation, groups, layout)
     acc = accumulator(dtype, acc_dtype)
-    CG, OG = CI // groups, CO // groups
-    c, r, q = reduce_axis((0, CG), "c"), reduce_axis((0, KH), "r"), reduce_axis((0, KW), "q")
-
-    def channel(o: Any) -> Any:
-        return c if groups == 1 else o // OG * CG + c
-
-    def row(y: Any) -> Any:
-        return y * strides[0] + r * dilations[0]
-
-    def column(x: Any) -> Any:
-        return x * strides[1] + q * dilations[1]
-
-    if layout == "NCHW":
-        X, F = api.placeholder((N, CI, H, W), dtype, "X"), api.placeholder((CO, CG, KH, KW), dtype, "W")
-        Xp = pad_spatial(X, pads, 2)
-        Y = api.compute(
-            (N, CO, OH, OW),
-            lambda n, o, y, x: reduce.sum(Xp[n, channel(o), row(y), column(x)].astype(acc) * F[o, c, r, q].astype(acc), axis=[c, r, q]),
-            "Y",
-            tag="conv2d_nchw",
-        )
-    else:
-        X, F = api.placeholder((N, H, W, CI), dtype, "X"), api.placeholder((KH, KW, CG, CO), dtype, "W")
-        Xp = pad_spatial(X, pads, 1)
-        Y = api.compute(
-            (N, OH, OW, CO),
-            lambda n, y, x, o: reduce.sum(Xp[n, row(y), column(x), channel(o)].astype(acc) * F[r, q, c, o].astype(acc), axis=[r, q, c]),
-            "Y",
-            tag="conv2d_nhwc",
-        )
+    nchw = layout == "NCHW"
+    CG = CI // groups
+    X = api.placeholder((N, CI, H, W) if nchw else (N, H, W, CI), dtype, "X")
+    F = api.placeholder((CO, CG, KH, KW) if nchw else (KH, KW, CG, CO), dtype, "W")
+    Y = convolve(pad_spatial(X, shape.padding, 2 if nchw else 1), F, N, shape, groups, layout, acc, "Y")
 
     def reference(x: Any, w: Any) -> Any:
-        if layout == "NCHW":
-            return reference_conv2d(x, w, strides, pads, dilations, groups)
-        y = reference_conv2d(x.transpose(0, 3, 1, 2), w.transpose(3, 2, 0, 1), strides, pads, dilations, groups)
+        if nchw:
+            return reference_conv2d(x, w, shape.stride, shape.padding, shape.dilation, groups)
+        y = reference_conv2d(x.transpose(0, 3, 1, 2), w.transpose(3, 2, 0, 1), shape.stride, shape.padding, shape.dilation, groups)
         return np.ascontiguousarray(y.transpose(0, 2, 3, 1))
 
-    return Operator([X, F, Y], 2 * N * CO * OH * OW * CG * KH * KW, reference)
+    return Operator([X, F, Y], 2 * N * CO * shape.OH * shape.OW * CG * KH * KW, reference)
 
 
 @operator

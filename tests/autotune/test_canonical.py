@@ -21,6 +21,9 @@ SIZES = {
     "conv2d_transpose": (1, 4, 5, 5, 6, 3, 3),
     "conv2d_winograd": (1, 4, 9, 9, 6),
     "depthwise_conv2d": (1, 4, 9, 9, 3, 3),
+    "quantized_matmul": (6, 7, 8),
+    "quantized_conv2d": (1, 4, 9, 9, 6, 3, 3),
+    "int4_matmul": (6, 7, 64),
     "pool2d": (1, 4, 8, 8, "max", 2),
     "attention": (1, 2, 8, 8, 4),
 }

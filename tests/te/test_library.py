@@ -41,6 +41,15 @@ CASES = {
     "rms_norm": lambda: lib.rms_norm((5, 17)),
     "rms_norm_affine": lambda: lib.rms_norm((5, 7), affine=True),
     "batch_norm": lambda: lib.batch_norm((2, 3, 4, 5)),
+    "quantized_matmul": lambda: lib.quantized_matmul(4, 6, 30),
+    "quantized_matmul_zero": lambda: lib.quantized_matmul(4, 6, 30, a_zero=-7, out_zero=5, out_dtype="int8"),
+    "quantized_matmul_unsigned": lambda: lib.quantized_matmul(3, 5, 9, a_zero=200, out_zero=128, dtype="uint8", out_dtype="uint8"),
+    "quantized_matmul_f64": lambda: lib.quantized_matmul(3, 5, 9, out_dtype="float64", weight_dtype="uint8"),
+    "quantized_conv2d": lambda: lib.quantized_conv2d(1, 4, 7, 6, 6, 3, 2, stride=(2, 1), padding=1, groups=2, x_zero=11),
+    "quantized_conv2d_int8": lambda: lib.quantized_conv2d(2, 3, 5, 6, 4, 3, 3, padding=(0, 2), dilation=(1, 2), out_zero=-3, out_dtype="int8"),
+    "quantized_conv2d_nhwc": lambda: lib.quantized_conv2d(1, 3, 5, 6, 4, 2, 3, layout="NHWC", padding=1, x_zero=-128, out_dtype="int8"),
+    "int4_matmul": lambda: lib.int4_matmul(3, 6, 24, group=8),
+    "int4_matmul_f16": lambda: lib.int4_matmul(3, 6, 8, group=4, dtype="float16", acc_dtype="float32"),
     "relu": lambda: lib.relu((3, 5)),
     "gelu": lambda: lib.gelu((3, 5)),
     "silu": lambda: lib.silu((3, 5)),
@@ -64,6 +73,8 @@ def arrays_for(op, seed=0):
             made.append(rng.integers(t.dtype.low, t.dtype.high, t.shape, endpoint=True).astype(str(t.dtype)))
         else:
             a = rng.standard_normal(t.shape).astype(str(t.dtype))
+            if t.name == "S" and op.name.startswith("quantized"):
+                a *= np.float32(1e-3)  # so that sums of bytes come out within the range of a byte
             made.append(np.abs(a) + a.dtype.type(0.1) if t.name == "V" and op.name == "batch_norm" else a)
     return made
 
@@ -122,6 +133,47 @@ def test_conv2d_reference(stride, padding, dilation, groups):
     np.testing.assert_allclose(op.reference(x, w), want, rtol=1e-9)
     nhwc = lib.conv2d(2, 4, 7, 8, 4, 3, 2, stride=stride, padding=padding, dilation=dilation, groups=groups, layout="NHWC")
     np.testing.assert_allclose(nhwc.reference(x.transpose(0, 2, 3, 1), w.transpose(2, 3, 1, 0)), want.transpose(0, 2, 3, 1), rtol=1e-9)
+
+
+def quantized_by_loops(op, a, b, s, z, a_zero, out_zero):
+    """Products of matrices in Python's integers, and the way back in float32."""
+    want = np.zeros(op.output.shape)
+    for i, j in np.ndindex(want.shape):
+        total = sum((int(a[i, k]) - a_zero) * (int(b[k, j]) - int(z[j])) for k in range(a.shape[1]))
+        scaled = float(np.float32(total) * s[j])
+        want[i, j] = max(op.output.dtype.low, min(op.output.dtype.high, round(scaled) + out_zero)) if op.output.dtype.is_integer else scaled
+    return want
+
+
+@pytest.mark.parametrize(("dtype", "out", "a_zero", "out_zero"), [("int8", "int8", 3, -20), ("uint8", "uint8", 131, 128), ("uint8", "float32", 128, 0)])
+def test_quantized_references(dtype, out, a_zero, out_zero):
+    op = lib.quantized_matmul(5, 6, 40, a_zero=a_zero, out_zero=out_zero, dtype=dtype, out_dtype=out)
+    a, b, s, z = arrays_for(op, 2)
+    s[:4] = 0.5, 1.5, 1e-3, 2**-9  # whole and half numbers, within the range and far beyond it
+    want = quantized_by_loops(op, a, b, s, z, a_zero, out_zero)
+    np.testing.assert_allclose(op.reference(a, b, s, z), want, rtol=1e-6)
+    if out != "float32":
+        assert {op.output.dtype.low, op.output.dtype.high} <= set(want.flat) and len(np.unique(want)) > 10
+    conv = lib.quantized_conv2d(1, 40, 1, 5, 6, 1, 1, x_zero=a_zero, out_zero=out_zero, dtype=dtype, out_dtype=out)  # the same product
+    y = conv.reference(a.T[None, :, None], b.T[:, :, None, None], s, z)
+    np.testing.assert_allclose(y[0, :, 0].T, want, rtol=1e-6)
+
+
+def test_quantized_conv2d_pads_with_what_stands_for_zero():
+    op = lib.quantized_conv2d(1, 2, 3, 3, 2, 3, 3, padding=1, x_zero=9)
+    x, w, s, z = arrays_for(op)
+    real = lib.conv2d(1, 2, 3, 3, 2, 3, 3, padding=1)
+    want = real.reference((x.astype("f8") - 9), (w.astype("f8") - z[:, None, None, None])) * s[:, None, None].astype("f8")
+    np.testing.assert_allclose(op.reference(x, w, s, z), want, rtol=1e-12)
+
+
+def test_int4_reference():
+    op = lib.int4_matmul(3, 2, 12, group=4)
+    a, b, s, z = arrays_for(op)
+    z %= 16
+    for i, j in np.ndindex(3, 2):
+        weights = [(int(b[k // 2, j]) // 16 ** (k % 2) % 16 - int(z[k // 4, j])) * float(s[k // 4, j]) for k in range(12)]
+        assert abs(op.reference(a, b, s, z)[i, j] - sum(float(x) * w for x, w in zip(a[i], weights, strict=True))) < 1e-9
 
 
 def test_pool_reference():
@@ -195,6 +247,16 @@ def test_argmax_ties_and_nan():
         (lambda: lib.conv2d_transpose(1, 1, 2, 2, 1, 1, 1, padding=1), "padding .1, 1. leaves no output: it would be 0 by 0"),
         (lambda: lib.conv2d_winograd(1, 1, 8, 8, 1, m=3), "m is 3, expected 2 or 4"),
         (lambda: lib.conv2d_winograd(1, 1, 8, 8, 1, dtype="int32"), "dtype int32.*expected a float"),
+        (lambda: lib.quantized_matmul(2, 2, 2, dtype="int16"), "quantized_matmul: dtype is int16: expected int8 or uint8"),
+        (lambda: lib.quantized_matmul(2, 2, 2, weight_dtype="float32"), "weight_dtype is float32"),
+        (lambda: lib.quantized_matmul(2, 2, 2, out_dtype="float8_e5m2"), "out_dtype is float8_e5m2: expected int8, uint8 or a float of at least 16 bits"),
+        (lambda: lib.quantized_matmul(2, 2, 2, out_zero=3), "out_zero is 3, but the result is float32, which has no zero point"),
+        (lambda: lib.quantized_matmul(2, 2, 2, a_zero=128), "a zero point is 128: expected an int that is a value of int8, from -128 to 127"),
+        (lambda: lib.quantized_conv2d(1, 4, 8, 8, 4, 3, 3, x_zero=0.5), "quantized_conv2d: a zero point is 0.5"),
+        (lambda: lib.quantized_conv2d(1, 4, 2, 8, 4, 5, 3), "quantized_conv2d, height: the kernel reaches over 5"),
+        (lambda: lib.int4_matmul(4, 4, 12, group=3), "group is 3: expected an even divisor of K=12"),
+        (lambda: lib.int4_matmul(4, 4, 12, group=8), "group is 8: expected an even divisor of K=12"),
+        (lambda: lib.int4_matmul(4, 4, 12, group=4, dtype="int8"), "int4_matmul: dtype is int8: expected a float"),
         (lambda: lib.softmax(()), "at least 1 positive int"),
         (lambda: lib.transpose((4,)), "at least 2 positive int"),
         (lambda: lib.attention(1, 6, 4, 4, 8, kv_heads=4), "kv_heads=4 must divide the number of query heads H=6"),
