@@ -16,7 +16,7 @@ from ..tir.errors import ScheduleError
 from ..tir.expr import Const, Expr, Load, Var, add, as_expr, const, eq, le, logical_or, lt, maximum, minimum, sub
 from ..tir.interval import constant_upper_bound, interval
 from ..tir.simplify import Analyzer
-from ..tir.visit import Rewriter, loads_of, substitute, variables_of
+from ..tir.visit import Rewriter, loads_of, substitute
 from .predicate import axis_of
 from .relation import Extent
 from .stage import position_of
@@ -332,7 +332,7 @@ def _store_guards(loops: StageLoops) -> None:
         loops.guards.append(_guard(loops, logical_or(eq(rolling.variable, const(0, rolling.variable.dtype)), is_new), False))
     if stage.predicate is not None:
         values: dict[Var, Expr] = {}
-        for variable in variables_of(stage.predicate):
+        for variable in stage.predicate.variables:
             axis = axis_of(variable, stage)
             assert axis is not None, variable
             values[variable] = loops.value.get(axis.var, loops.position[axis])
@@ -347,7 +347,7 @@ def _loop_variable(name: str, extent: Extent) -> Var:
 
 
 def _guard(loops: StageLoops, condition: Expr, on_reduction: bool) -> Guard:
-    return Guard(condition, on_reduction, {v for v in variables_of(condition) if v in _loop_variables(loops)})
+    return Guard(condition, on_reduction, {v for v in condition.variables if v in _loop_variables(loops)})
 
 
 def _loop_variables(loops: StageLoops) -> set[Var]:

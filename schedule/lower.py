@@ -17,7 +17,7 @@ from ..tir.bounds import constant_bounds
 from ..tir.errors import ScheduleError, ScheduleWarning
 from ..tir.expr import Buffer, Expr, Load, Var, as_expr, load, logical_and
 from ..tir.stmt import Allocate, Bind, CallExtern, For, Func, If, Prefetch, Produce, Stmt, Store, nested, seq
-from ..tir.visit import Substitute, loads_of, substitute, substitute_statement, variables_of
+from ..tir.visit import Substitute, loads_of, substitute, substitute_statement
 from .bounds import Guard, StageLoops, attach_leaf, infer, inlined
 from .relation import Extent
 from .scan_storage import Access, ScanStorage
@@ -162,7 +162,7 @@ class _Emitter:
         for tensor in self.args:
             for extent in tensor.shape:
                 if isinstance(extent, Expr):
-                    found.update(dict.fromkeys(sorted(variables_of(extent), key=lambda v: v.name)))
+                    found.update(dict.fromkeys(sorted(extent.variables, key=lambda v: v.name)))
         return tuple(found)
 
     def _make_access(self, loops: StageLoops, tensor: Tensor) -> Access:

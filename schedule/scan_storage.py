@@ -11,7 +11,7 @@ from ..te.scan import ScanOp
 from ..te.tensor import Tensor
 from ..tir.affine import difference
 from ..tir.expr import Buffer, Expr, Load, add, as_expr, floormod, sub
-from ..tir.visit import loads_of, variables_of
+from ..tir.visit import loads_of
 from .bounds import Guard, StageLoops
 from .stage import position_of
 
@@ -73,7 +73,7 @@ class ScanStorage:
             if isinstance(length, Expr):
                 time = loops.stage.op.axis[0]
                 condition = loops.value[time.var] < length
-                found.append(Guard(condition, False, set(loops.variables.values()) & set(variables_of(condition))))
+                found.append(Guard(condition, False, set(loops.variables.values()) & set(condition.variables)))
         return found[:1]
 
     def access(self, stage: Any, tensor: Tensor) -> Access:

@@ -17,7 +17,7 @@ from ..tir.expr import Buffer, Const, Expr, Load, Var
 from ..tir.printer import Names, expression_text
 from ..tir.stmt import Allocate, Bind, CallExtern, For, Func, If, Prefetch, Produce, Seq, Stmt, Store
 from ..tir.target import Target
-from ..tir.visit import children, dispatch_table, variables_of, walk
+from ..tir.visit import children, dispatch_table, walk
 from .c_expressions import PRODUCT, SUM, UNARY, CExpressions, constant_stride, in_memory, natural_mask_bits
 from .c_storage import ARENA_POOL, Aliases, Captured, mixed_with_old_values, register_buffers
 from .c_types import is_library_function, is_reserved, scalar_type, vector_element
@@ -376,7 +376,7 @@ def function_name(wanted: str) -> str:
 
 def has_uneven_work(loop: For) -> bool:
     """Whether iterations of a loop differ in how many iterations of inner loops they have."""
-    return any(inner.__class__ is For and loop.var in variables_of(inner.extent) for inner in walk(loop.body))
+    return any(inner.__class__ is For and loop.var in inner.extent.variables for inner in walk(loop.body))
 
 
 def _copies(loop: For, stores: int) -> int | None:

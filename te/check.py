@@ -11,7 +11,7 @@ from ..tir.bounds import constant_bounds
 from ..tir.dtype import DType
 from ..tir.errors import TEError
 from ..tir.expr import Add, Const, Expr, FloorDiv, IfThenElse, Load, Max, Min, Mul, Sub, Var
-from ..tir.visit import substitute, variables_of
+from ..tir.visit import substitute
 from .axis import IterVar
 from .graph import operations, sizes_of
 from .op import ComputeOp
@@ -83,7 +83,7 @@ def check_domains(op: ComputeOp) -> None:
         if a.dom is None:
             continue
         for limit in (a.dom.min, a.dom.extent):
-            for v in variables_of(limit) if isinstance(limit, Expr) else ():
+            for v in limit.variables if isinstance(limit, Expr) else ():
                 if v in axes:
                     raise TEError(
                         f"compute {op.name!r}: the range of reduce axis {a.name!r} depends on axis {axes[v].name!r}. Reduce over the whole "
@@ -94,7 +94,7 @@ def check_domains(op: ComputeOp) -> None:
 def check_variables(op: ComputeOp) -> None:
     """Every variable of the computation is one of its axes or a size that a shape brings in."""
     known: set[Var] = {a.var for a in (*op.axis, *op.reduce_axis)}
-    unknown = {v: None for e in op.expressions for v in variables_of(e) if v not in known}
+    unknown = {v: None for e in op.expressions for v in e.variables if v not in known}
     if unknown:
         sizes = sizes_of(operations([op]))
         for v in unknown:

@@ -13,7 +13,7 @@ from ..tir.dtype import DType
 from ..tir.dtype import dtype as dtype_named
 from ..tir.errors import TEError
 from ..tir.expr import Const, Expr, ExprLike, Load, as_expr, const, load
-from ..tir.visit import loads_of, variables_of
+from ..tir.visit import loads_of
 from .axis import IterVar, extent_value
 from .check import check_shape
 from .graph import operations, sizes_of
@@ -79,7 +79,7 @@ class ExternOp(Operation):
                 raise TEError(f"extern {self.name!r}: {call.symbol} is not given output {buffer.name!r}, so nothing would compute it: pass outs[i]")
         sizes = sizes_of(operations([self]))
         for argument in call.args:
-            for variable in variables_of(argument):
+            for variable in argument.variables:
                 if variable not in sizes:
                     raise TEError(f"extern {self.name!r}: {variable.name!r} in argument {argument} of {call.symbol} is no size: expected one in the shape "
                                   "of a tensor that it uses")  # fmt: skip

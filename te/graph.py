@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..tir.expr import Expr, Var
-from ..tir.visit import variables_of
 from .op import Operation
 from .tensor import Tensor
 
@@ -42,4 +41,4 @@ def consumers(order: Iterable[Operation]) -> dict[Tensor, list[Operation]]:
 
 def sizes_of(order: Iterable[Operation]) -> set[Var]:
     """The size variables in the shapes of the operations' tensors."""
-    return {v for op in order for t in op.outputs for extent in t.shape if isinstance(extent, Expr) for v in variables_of(extent)}
+    return {v for op in order for t in op.outputs for extent in t.shape if isinstance(extent, Expr) for v in extent.variables}

@@ -30,7 +30,11 @@ def collect(e: Any, scale: int, terms: Terms) -> int:
         return collect(e.a, scale, terms) + collect(e.b, -scale, terms)
     elif cls is Cast and e.value.exact and e.value.dtype.is_integer:  # widths of exact integers mean nothing
         return collect(e.value, scale, terms)
-    add_term(terms, e, scale)
+    total = terms.get(e, 0) + scale  # add_term, written out
+    if total:
+        terms[e] = total
+    else:
+        terms.pop(e, None)
     return 0
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from .expr import Buffer, Load
 from .stmt import Allocate, CallExtern, Func, Prefetch, Seq, Stmt, Store, seq
-from .visit import variables_of, walk
+from .visit import walk
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def split_constants(func: Func, constants: Collection[Buffer]) -> Split:
     uses = [_Use(s) for s in statements]
     storable = {b for b in allocated if b.scope == "global" and b.strides is None and b.constant_size is not None}
     sizes = set(func.sizes)
-    early = {n for n, use in enumerate(uses) if use.writes <= storable and not use.calls and not variables_of(statements[n]) & sizes}
+    early = {n for n, use in enumerate(uses) if use.writes <= storable and not use.calls and not statements[n].variables & sizes}
     while True:
         late_writes = {b for n, use in enumerate(uses) if n not in early for b in use.writes}
         known = {b for n in early for b in uses[n].writes} - late_writes | set(constants)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 import struct
+from typing import Any
 
 from .errors import TEError
 
@@ -28,6 +29,7 @@ class DType(str):
     low: int | float  # smallest finite value of an element
     high: int | float  # largest finite value
     by_lanes: dict[int, DType]  # what `vector` gave
+    constants: dict[int, Any]  # the small integers of this type as expressions, kept by expr.const
 
     def vector(self, lanes: int) -> DType:
         """The type with the same element and `lanes` lanes."""
@@ -76,7 +78,7 @@ def _make(name: str) -> DType:
         raise TEError(f"unknown dtype {name!r}: expected one of {', '.join(_SCALARS)}")
     kind, bits, high = _SCALARS[match[1]]
     made = DType(name)
-    made.kind, made.bits, made.bytes, made.by_lanes = kind, bits, bits // 8, {}
+    made.kind, made.bits, made.bytes, made.by_lanes, made.constants = kind, bits, bits // 8, {}, {}
     made.lanes = int(match[2] or 1)
     made.is_float, made.is_bool, made.is_integer = kind == "float", kind == "bool", kind in ("int", "uint")
     made.is_storage = kind == "bool" or (kind == "float" and bits == 8)

@@ -23,15 +23,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from .dtype import BOOL, FLOAT32, INT32, INT64, DType, dtype, promote, round_to
 from .errors import TEError
 from .intrin import INTRINSICS
-from .node import CONSTANTS, COUNTERS, SMALL_CONSTANTS, float_bits
+from .node import CONSTANTS, COUNTERS, float_bits
 from .printer import expression_text
 
 Number: TypeAlias = "int | float | bool"
+
+# What occurs in an expression, as bits of `Expr.holds`: walkers pass by what does not concern them.
+HAS_VARIABLE = 1  # a variable or a load: it is not made of constants only
+HAS_LOAD = 2
+HAS_CHOICE = 4  # a condition, a comparison, an extremum, a choice, an integer division: what knowledge of variables may decide or turn into another form
+HAS_DIVISION = 8  # of integers
+HAS_COST = 16  # a load, a call, a division: what is worth being computed once
+HAS_CAST = 32
 
 
 # What an expression on the right of a NumPy number is asked for, by the name of NumPy's function for the operator.
@@ -187,14 +195,19 @@ class ExprLike:
 
 
 class Expr(ExprLike):
-    """A node. Attributes: `dtype`; `exact` (integer arithmetic that never wraps, see the top of this file)."""
+    """A node. Attributes: `dtype`; `exact` (integer arithmetic that never wraps, see the top of this file); `variables` in it; `holds`: bits,
+    what else occurs in it; `operations` in it when it is written as a tree, where shared parts count each time: possibly so many that a float counts them."""
 
-    __slots__ = ("__weakref__", "_bounds", "_ground", "_modulus", "_users", "dtype", "exact")
+    __slots__ = ("__weakref__", "_bounds", "_modulus", "_users", "dtype", "exact", "holds", "operations", "variables")
 
     dtype: DType
     exact: bool
-    _ground: bool  # made of constants only
-    _users: dict[Any, Expr]  # the nodes interned on this one
+    holds: int
+    operations: float
+    own: ClassVar[int] = 0  # what a node of this class adds to what its operands hold
+    is_operation: ClassVar[float] = 1.0
+    variables: frozenset[Var]  # that occur in it; nodes share their sets where they can
+    _users: dict[Any, Expr]  # where what is built on this node is interned: the dictionary of the variable, buffer or constant it leads to
     _bounds: Any  # bounds.py keeps its results here
     _modulus: Any
 
@@ -227,7 +240,8 @@ class Var(Expr):
     def __init__(self, name: str, dtype_: str = "int32", bounds: tuple[int | None, int | None] = (None, None)):
         self.name, self.dtype, self.bounds = name, dtype(dtype_), bounds
         self.exact = self.dtype.is_integer
-        self._users, self._bounds, self._modulus, self._ground = {}, None, None, False
+        self._users, self._bounds, self._modulus, self.holds, self.operations = {}, None, None, HAS_VARIABLE, 0.0
+        self.variables = frozenset((self,))
 
     def fresh(self, dtype_: str | None = None, bounds: tuple[int | None, int | None] | None = None) -> Var:
         """A new variable of this name, as exact as this one; of this dtype and these bounds unless others are given."""
@@ -247,6 +261,7 @@ class Cast(Expr):
     """`value` converted to `dtype`."""
 
     __slots__ = ("value",)
+    own = HAS_CAST
     value: Expr
 
     @property
@@ -293,6 +308,7 @@ class Div(Binary):
     """Division of floats."""
 
     __slots__ = ()
+    own = HAS_COST
     symbol = "/"
 
 
@@ -300,6 +316,7 @@ class FloorDiv(Binary):
     """Division of integers, rounded down."""
 
     __slots__ = ()
+    own = HAS_CHOICE | HAS_DIVISION | HAS_COST
     symbol = "//"
 
 
@@ -307,16 +324,19 @@ class FloorMod(Binary):
     """`a - a // b * b` on integers."""
 
     __slots__ = ()
+    own = HAS_CHOICE | HAS_DIVISION | HAS_COST
     symbol = "%"
 
 
 class Min(Binary):
     __slots__ = ()
+    own = HAS_CHOICE
     symbol = "min"
 
 
 class Max(Binary):
     __slots__ = ()
+    own = HAS_CHOICE
     symbol = "max"
 
 
@@ -324,6 +344,7 @@ class Comparison(Binary):
     """Gives bool."""
 
     __slots__ = ()
+    own = HAS_CHOICE
 
 
 class EQ(Comparison):
@@ -350,6 +371,7 @@ class And(Binary):
     """Of bools."""
 
     __slots__ = ()
+    own = HAS_CHOICE
     symbol = "and"
 
 
@@ -357,6 +379,7 @@ class Or(Binary):
     """Of bools."""
 
     __slots__ = ()
+    own = HAS_CHOICE
     symbol = "or"
 
 
@@ -364,6 +387,7 @@ class Not(Expr):
     """Of a bool."""
 
     __slots__ = ("a",)
+    own = HAS_CHOICE
     a: Expr
 
     @property
@@ -378,6 +402,7 @@ class Choice(Expr):
     """`then` where `condition`, else `otherwise`. The condition of a vector may be a scalar."""
 
     __slots__ = ("condition", "otherwise", "then")
+    own = HAS_CHOICE
     condition: Expr
     then: Expr
     otherwise: Expr
@@ -407,6 +432,7 @@ class Load(Expr):
     """An element of a buffer, or a vector of elements where an index is a vector. `predicate`: see the top of this file."""
 
     __slots__ = ("buffer", "indices", "predicate")
+    own = HAS_VARIABLE | HAS_LOAD | HAS_COST
     buffer: Buffer
     indices: tuple[Expr, ...]
     predicate: Expr | None
@@ -440,6 +466,7 @@ class Broadcast(Expr):
     """A vector whose lanes are all `value`."""
 
     __slots__ = ("value",)
+    is_operation = 0.0
     value: Expr
 
     @property
@@ -454,6 +481,7 @@ class Call(Expr):
     """A function of intrin.py on `args`."""
 
     __slots__ = ("args", "name")
+    own = HAS_COST
     name: str
     args: tuple[Expr, ...]
 
@@ -475,7 +503,7 @@ class Buffer:
     """
 
     __slots__ = ("__weakref__", "_users", "dtype", "name", "scope", "shape", "strides")
-    _ground = False
+    holds = HAS_VARIABLE
 
     def __init__(
         self,
@@ -541,10 +569,10 @@ def as_number(value: Any) -> Number:
 def const(value: Number, dtype_: str | Expr = "int32") -> Expr:
     """The constant `value` of a dtype (or of the dtype of an expression); a vector dtype gives a broadcast constant."""
     if value.__class__ is int:
-        name = dtype_ if dtype_.__class__ is DType else dtype_.dtype if isinstance(dtype_, Expr) else dtype_
-        known = SMALL_CONSTANTS.get((name, value))
+        kind: Any = dtype_ if dtype_.__class__ is DType else dtype_.dtype if isinstance(dtype_, Expr) else dtype(dtype_)
+        known = kind.constants.get(value)
         if known is None:
-            known = CONSTANTS.get((name, value))
+            known = CONSTANTS.get((kind, value))
         if known is not None:
             return known  # type: ignore[no-any-return]
     kind = dtype_.dtype if isinstance(dtype_, Expr) else dtype(dtype_)
@@ -560,17 +588,17 @@ def const(value: Number, dtype_: str | Expr = "int32") -> Expr:
             raise TEError(f"{value} has no value of dtype {kind}")
         value = int(bool(value)) if kind.is_bool else int(value)
         key = (kind, value)
-        found = SMALL_CONSTANTS.get(key)
+        found = kind.constants.get(value)
         if found is not None:
             return found  # type: ignore[no-any-return]
     node = CONSTANTS.get(key)
     if node is None:
         node = object.__new__(Const)
         node.value, node.dtype, node.exact = value, kind, not kind.is_float
-        node._users, node._bounds, node._modulus, node._ground = {}, None, None, True
+        node._users, node._bounds, node._modulus, node.holds, node.operations, node.variables = {}, None, None, 0, 0.0, _NO_VARIABLES
         COUNTERS.nodes_built += 1
         if not kind.is_float and -64 <= value <= 1024:
-            return SMALL_CONSTANTS.setdefault(key, node)  # type: ignore[no-any-return]
+            return kind.constants.setdefault(value, node)  # type: ignore[no-any-return]
         return CONSTANTS.setdefault(key, node)  # type: ignore[no-any-return]
     return node  # type: ignore[no-any-return]
 
@@ -628,14 +656,20 @@ def same_dtype(a: Expr, b: Expr) -> tuple[Expr, Expr]:
 # -------------------------------------------------------------------------------------------------------------- construction
 
 
+_NO_VARIABLES: frozenset[Var] = frozenset()
+
+
 def _intern(cls: type[Any], a: Expr, b: Expr, kind: DType, exact: bool) -> Expr:
-    users = (b if a._ground else a)._users
+    users = (a if a.holds & HAS_VARIABLE else b)._users
     key = (cls, a, b)
     node = users.get(key)
     if node is None:
         new = object.__new__(cls)
         new.a, new.b, new.dtype, new.exact = a, b, kind, exact
-        new._users, new._bounds, new._modulus, new._ground = {}, None, None, a._ground and b._ground
+        new._users, new._bounds, new._modulus = users, None, None
+        new.holds, new.operations = a.holds | b.holds | cls.own, a.operations + b.operations + 1.0
+        some, others = a.variables, b.variables
+        new.variables = some if others <= some else some | others if some else others
         COUNTERS.nodes_built += 1
         node = users.setdefault(key, new)
     return node
@@ -644,28 +678,38 @@ def _intern(cls: type[Any], a: Expr, b: Expr, kind: DType, exact: bool) -> Expr:
 _E = TypeVar("_E", bound=Expr)
 
 
-def _intern_on(home: Expr | Buffer, key: tuple[Any, ...], kind: DType, exact: bool, cls: type[_E], **fields: Any) -> _E:
-    node = home._users.get(key)
+def _bare(cls: type[_E], users: dict[Any, Expr], kind: DType, exact: bool, operands: Sequence[Expr]) -> _E:
+    """A node of class `cls` on `operands`, which the caller puts in; it will be interned in `users`."""
+    new = object.__new__(cls)
+    holds, operations, variables = cls.own, cls.is_operation, _NO_VARIABLES
+    for operand in operands:
+        holds |= operand.holds
+        operations += operand.operations
+        others = operand.variables
+        if not others <= variables:
+            variables = variables | others if variables else others
+    new.dtype, new.exact, new.holds, new.operations, new.variables = kind, exact, holds, operations, variables
+    new._users, new._bounds, new._modulus = users, None, None
+    COUNTERS.nodes_built += 1
+    return new
+
+
+def _intern_on(home: Expr, key: tuple[Any, ...], kind: DType, exact: bool, cls: type[_E], operands: Sequence[Expr], **fields: Any) -> _E:
+    users = home._users
+    node = users.get(key)
     if node is None:
-        new = object.__new__(cls)
-        new.dtype, new.exact = kind, exact
-        new._users, new._bounds, new._modulus, new._ground = {}, None, None, home._ground
+        new = _bare(cls, users, kind, exact, operands)
         for name, value in fields.items():
             setattr(new, name, value)
-        COUNTERS.nodes_built += 1
-        node = home._users.setdefault(key, new)
+        node = users.setdefault(key, new)
     return node  # type: ignore[return-value]
 
 
 def _home(*operands: Expr) -> Expr:
     for operand in operands:
-        if not operand._ground:
+        if operand.holds & HAS_VARIABLE:
             return operand
     return operands[0]
-
-
-def _fold(kind: DType, value: int | float) -> Expr:
-    return const(value, kind)
 
 
 _FOLDABLE_FLOATS = ("float32", "float64")  # double arithmetic rounded to float32 is float32 arithmetic (53 >= 2 * 24 + 2)
@@ -703,7 +747,7 @@ def add(a: Expr, b: Expr) -> Expr:
     kind = a.dtype
     if a.__class__ is Const:
         if _both_constant(a, b):
-            return _fold(kind, a.value + b.value)  # type: ignore[attr-defined]
+            return const(a.value + b.value, kind)  # type: ignore[attr-defined]
         a, b = b, a
     if b.__class__ is Const:
         value = b.value
@@ -711,7 +755,7 @@ def add(a: Expr, b: Expr) -> Expr:
             if value == 0:
                 return a
             if a.__class__ is Add and a.b.__class__ is Const:
-                return add(a.a, _fold(kind, a.b.value + value))
+                return add(a.a, const(a.b.value + value, kind))
     elif kind.lanes > 1:
         lifted = _lift(add, a, b)
         if lifted is not None:
@@ -736,9 +780,9 @@ def sub(a: Expr, b: Expr) -> Expr:
     kind = a.dtype
     if b.__class__ is Const:
         if _both_constant(a, b):
-            return _fold(kind, a.value - b.value)  # type: ignore[attr-defined]
+            return const(a.value - b.value, kind)  # type: ignore[attr-defined]
         if kind.is_integer and (kind.kind == "int" or a.exact):
-            return add(a, _fold(kind, -b.value))
+            return add(a, const(-b.value, kind))
     if kind.is_integer:
         if a is b:
             return const(0, kind)
@@ -771,7 +815,7 @@ def mul(a: Expr, b: Expr) -> Expr:
     kind = a.dtype
     if a.__class__ is Const:
         if _both_constant(a, b):
-            return _fold(kind, a.value * b.value)  # type: ignore[attr-defined]
+            return const(a.value * b.value, kind)  # type: ignore[attr-defined]
         a, b = b, a
     if b.__class__ is Const:
         value = b.value
@@ -781,7 +825,7 @@ def mul(a: Expr, b: Expr) -> Expr:
             if value == 0:
                 return b
             if a.__class__ is Mul and a.b.__class__ is Const:
-                return mul(a.a, _fold(kind, a.b.value * value))
+                return mul(a.a, const(a.b.value * value, kind))
     elif kind.lanes > 1:
         lifted = _lift(mul, a, b)
         if lifted is not None:
@@ -810,7 +854,7 @@ def div(a: Expr, b: Expr) -> Expr:
     if b.__class__ is Const and b.value == 0:  # x / 0 = x * inf, for NaN and 0 too
         return mul(a, const(math.copysign(math.inf, b.value), kind))
     if _both_constant(a, b):
-        return _fold(kind, a.value / b.value)  # type: ignore[attr-defined]
+        return const(a.value / b.value, kind)  # type: ignore[attr-defined]
     if b.__class__ is Const and b.value == 1:
         return a
     if kind.lanes > 1:
@@ -837,11 +881,11 @@ def floordiv(a: Expr, b: Expr) -> Expr:
         if value == 0:
             return b
         if a.__class__ is Const:
-            return _fold(kind, a.value // value)
+            return const(a.value // value, kind)
         if value == 1:
             return a
         if value > 0 and a.exact and a.__class__ is FloorDiv and a.b.__class__ is Const and a.b.value > 0:
-            return floordiv(a.a, _fold(kind, a.b.value * value))
+            return floordiv(a.a, const(a.b.value * value, kind))
     if kind.lanes > 1:
         lifted = _lift(floordiv, a, b)
         if lifted is not None:
@@ -858,7 +902,7 @@ def floormod(a: Expr, b: Expr) -> Expr:
         if value == 0:
             return b
         if a.__class__ is Const:
-            return _fold(kind, a.value % value)
+            return const(a.value % value, kind)
         if value == 1:
             return const(0, kind)
     if kind.lanes > 1:
@@ -886,7 +930,7 @@ def _extremum(cls: type[Binary], make: Callable[[Expr, Expr], Expr], fold: Calla
     if a.__class__ is Const:
         if b.__class__ is Const:
             x, y = a.value, b.value
-            return a if math.isnan(x) else b if math.isnan(y) else _fold(a.dtype, fold(x, y))
+            return a if math.isnan(x) else b if math.isnan(y) else const(fold(x, y), a.dtype)
         a, b = b, a
     if a.dtype.lanes > 1:
         lifted = _lift(make, a, b)
@@ -981,7 +1025,7 @@ def logical_not(a: Expr) -> Expr:
         return eq(a.a, a.b)
     if isinstance(a, (LT, LE)) and not a.a.dtype.is_float:  # with a NaN, not (a < b) is not b <= a
         return le(a.b, a.a) if a.__class__ is LT else lt(a.b, a.a)
-    return _intern_on(a, (Not, a), a.dtype, True, Not, a=a)
+    return _intern_on(a, (Not, a), a.dtype, True, Not, (a,), a=a)
 
 
 def select(condition: Expr, then: Expr, otherwise: Expr) -> Expr:
@@ -1012,6 +1056,7 @@ def _choose(cls: type[Choice], condition: Expr, then: Expr, otherwise: Expr) -> 
         then.dtype,
         then.exact and otherwise.exact,
         cls,
+        (scalar, then, otherwise),
         condition=scalar,
         then=then,
         otherwise=otherwise,
@@ -1047,7 +1092,7 @@ def cast(a: Expr, to: DType) -> Expr:
         exact = False  # a narrow or unsigned type holds what wraps; index arithmetic is never cast to one
     if a.__class__ is Ramp and exact:
         return ramp(cast(a.base, to.element), cast(a.stride, to.element), to.lanes)
-    return _intern_on(a, (Cast, to), to, exact, Cast, value=a)
+    return _intern_on(a, (Cast, a, to), to, exact, Cast, (a,), value=a)
 
 
 def ramp(base: Expr, stride: Expr | int, lanes: int) -> Expr:
@@ -1063,20 +1108,28 @@ def ramp(base: Expr, stride: Expr | int, lanes: int) -> Expr:
         return base
     if stride.__class__ is Const and stride.value == 0:
         return broadcast(base, lanes)
-    exact = base.exact and stride.exact
-    return _intern_on(_home(base, stride), (Ramp, base, stride, lanes), base.dtype.vector(lanes), exact, Ramp, base=base, stride=stride)
+    users, key = _home(base, stride)._users, (Ramp, base, stride, lanes)
+    node = users.get(key)
+    if node is None:
+        new = _bare(Ramp, users, base.dtype.vector(lanes), base.exact and stride.exact, (base, stride))
+        new.base, new.stride = base, stride
+        node = users.setdefault(key, new)
+    return node
 
 
 def broadcast(value: Expr, lanes: int) -> Expr:
     """The vector whose `lanes` lanes are all `value`."""
-    known = value._users.get((Broadcast, lanes))
+    users, key = value._users, (Broadcast, value, lanes)
+    known = users.get(key)
     if known is not None:
         return known
     if lanes == 1:
         return value
     if value.dtype.lanes > 1:
         raise TEError(f"{value} has {value.dtype.lanes} lanes already and cannot be broadcast to {lanes}")
-    return _intern_on(value, (Broadcast, lanes), value.dtype.vector(lanes), value.exact, Broadcast, value=value)
+    new = _bare(Broadcast, users, value.dtype.vector(lanes), value.exact, (value,))
+    new.value = value
+    return users.setdefault(key, new)
 
 
 def load(buffer: Buffer, indices: Sequence[Expr], predicate: Expr | None = None) -> Expr:
@@ -1084,7 +1137,7 @@ def load(buffer: Buffer, indices: Sequence[Expr], predicate: Expr | None = None)
     indices = tuple(indices)
     home: Expr | Buffer = buffer
     for index in indices:
-        if not index._ground:
+        if index.holds & HAS_VARIABLE:
             home = index
             break
     known = home._users.get((Load, buffer, indices, predicate))
@@ -1098,10 +1151,16 @@ def load(buffer: Buffer, indices: Sequence[Expr], predicate: Expr | None = None)
         if not scalar.value:
             return const(0, buffer.dtype.vector(lanes))
         predicate = None
-    if lanes > 1 and all(i.dtype.lanes == 1 or i.__class__ is Broadcast for i in indices) and predicate is None:
+    if lanes > 1 and predicate is None and all(i.dtype.lanes == 1 or i.__class__ is Broadcast for i in indices):
         return broadcast(load(buffer, [i.value if i.__class__ is Broadcast else i for i in indices]), lanes)
     kind = buffer.dtype if lanes == 1 else buffer.dtype.vector(lanes)
-    return _intern_on(home, (Load, buffer, indices, predicate), kind, False, Load, buffer=buffer, indices=indices, predicate=predicate)
+    users, key = home._users, (Load, buffer, indices, predicate)
+    node = users.get(key)
+    if node is None:
+        new = _bare(Load, users, kind, False, indices if predicate is None else (*indices, predicate))
+        new.buffer, new.indices, new.predicate = buffer, indices, predicate
+        node = users.setdefault(key, new)
+    return node
 
 
 def call(name: str, *args: Expr) -> Expr:
@@ -1133,7 +1192,7 @@ def call(name: str, *args: Expr) -> Expr:
         return broadcast(call(name, *[a.value for a in args]), kind.lanes)  # type: ignore[attr-defined]
     result = BOOL.vector(kind.lanes) if intrinsic.result == "bool" else kind
     exact = intrinsic.exact and all(a.exact for a in args)
-    return _intern_on(_home(*args), (Call, name, *args), result, exact, Call, name=name, args=args)
+    return _intern_on(_home(*args), (Call, name, *args), result, exact, Call, args, name=name, args=args)
 
 
 def reinterpret(a: Expr, to: DType) -> Expr:
@@ -1143,7 +1202,7 @@ def reinterpret(a: Expr, to: DType) -> Expr:
         return a
     if to.bits != a.dtype.bits or to.is_bool or a.dtype.is_bool:
         raise TEError(f"reinterpret needs dtypes of one width, found {a.dtype} ({a.dtype.bits} bits) and {to} ({to.bits} bits)")
-    return _intern_on(a, (Call, "reinterpret", to), to, False, Call, name="reinterpret", args=(a,))
+    return _intern_on(a, (Call, "reinterpret", a, to), to, False, Call, (a,), name="reinterpret", args=(a,))
 
 
 def _bitwise(name: str, logical: Callable[[Expr, Expr], Expr] | None) -> Callable[[Expr, Expr], Expr]:

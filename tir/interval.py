@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from .affine import Terms, affine, build, collect
 from .expr import (
+    HAS_COST,
     Add,
     Call,
     Cast,
@@ -66,7 +67,7 @@ class _Intervals:
         """Whether a variable of the domains occurs in `e`."""
         found = self.moving.get(e)
         if found is None:
-            found = self.moving[e] = any(n in self.domains for n in walk(e) if n.__class__ is Var)
+            found = self.moving[e] = not e.variables.isdisjoint(self.domains)
         return found
 
     def of(self, e: Expr) -> Interval | None:
@@ -86,7 +87,7 @@ class _Intervals:
 
     def from_bounds(self, e: Expr) -> Interval | None:
         """Of what no rule knows: its constant bounds, if it does not depend on data."""
-        if any(n.__class__ is Load or n.__class__ is Call for n in walk(e)):
+        if e.holds & HAS_COST and any(n.__class__ is Load or n.__class__ is Call for n in walk(e)):
             return None
         low, high = self.analyzer.bounds(e)
         return None if low is None or high is None else (const(low, e.dtype), const(high, e.dtype))

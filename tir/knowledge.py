@@ -61,6 +61,9 @@ class Knowledge:
         self._proofs.forget_bounds()
 
     def _narrow(self, atom: Expr, low: int | None, high: int | None) -> None:
+        known_low, known_high = constant_bounds(atom)
+        if (low is None or (known_low is not None and known_low >= low)) and (high is None or (known_high is not None and known_high <= high)):
+            return  # without ranges, bounds are those kept on the nodes
         known_low, known_high = self._ranges.get(atom, UNKNOWN)
         if low is None or (known_low is not None and known_low > low):
             low = known_low

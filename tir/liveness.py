@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import combinations
 
-from .expr import Buffer, Const, Expr, Load
+from .expr import HAS_LOAD, Buffer, Const, Expr
 from .stmt import Allocate, For, Func, Prefetch, Stmt, Store
-from .visit import children, walk
+from .visit import loads_of, operands_of, statements_in
 
 
 @dataclass(eq=False)
@@ -48,7 +48,7 @@ class _Numbering:
 
     def statement(self, s: Stmt) -> None:
         self.number += 1
-        if isinstance(s, Allocate):
+        if s.__class__ is Allocate:
             before = self.current.get(s.buffer)
             found = LiveRange(s, self.parallel > 0, len(self.loops), self.number)
             self.ranges.append(found)
@@ -57,16 +57,15 @@ class _Numbering:
             if before is not None:
                 self.current[s.buffer] = before
             return
-        if isinstance(s, Prefetch):
+        if s.__class__ is Prefetch:
             return
-        if isinstance(s, Store):
+        if s.__class__ is Store:
             self.touch(s.buffer)
-        parts = children(s)
-        for part in parts:
-            if isinstance(part, Expr):
-                for buffer in self.loaded(part):
+        for e in operands_of(s):
+            if e.holds & HAS_LOAD:
+                for buffer in self.loaded(e):
                     self.touch(buffer)
-        if isinstance(s, For):
+        if s.__class__ is For:
             self.loops.append((self.number, set()))
             self.parallel += s.kind == "parallel"
             self.statement(s.body)
@@ -75,14 +74,13 @@ class _Numbering:
             for each in self.loops.pop()[1]:
                 each.last = self.number
             return
-        for part in parts:
-            if isinstance(part, Stmt):
-                self.statement(part)
+        for inner in statements_in(s):
+            self.statement(inner)
 
     def loaded(self, e: Expr) -> list[Buffer]:
         found = self.loads.get(e)
         if found is None:
-            found = self.loads[e] = [node.buffer for node in walk(e) if node.__class__ is Load]
+            found = self.loads[e] = [node.buffer for node in loads_of(e)]
         return found
 
     def touch(self, buffer: Buffer) -> None:
@@ -109,11 +107,11 @@ def shared_by_threads(func: Func) -> set[Buffer]:
             outside, own = outside | own, frozenset()
         elif isinstance(s, Store) and s.buffer in outside:
             found.add(s.buffer)
-        for child in children(s):
-            if isinstance(child, Stmt):
-                visit(child, outside, own)
-            elif outside:
-                found.update(n.buffer for n in walk(child) if n.__class__ is Load and n.buffer in outside)
+        if outside:
+            for e in operands_of(s):
+                found.update(n.buffer for n in loads_of(e) if n.buffer in outside)
+        for inner in statements_in(s):
+            visit(inner, outside, own)
 
     visit(func.body, frozenset(), frozenset())
     return found

@@ -15,9 +15,8 @@ from typing import Any, TypeAlias
 
 from . import expr as ir
 from .errors import InternalError
-from .expr import Expr, Load
+from .expr import HAS_LOAD, Expr
 from .rules import ANY, EXACT, Rule
-from .visit import walk
 
 Matcher: TypeAlias = "Callable[[Any, Any], Expr | None]"
 
@@ -46,7 +45,7 @@ _COMMUTE = (ast.And, ast.Or, ast.Eq, ast.NotEq, "min", "max")
 
 def reads_nothing(e: Expr) -> bool:
     """Whether `e` may be evaluated anywhere, because it reads no memory."""
-    return not any(n.__class__ is Load for n in walk(e))
+    return not e.holds & HAS_LOAD
 
 
 def is_positive_zero(value: float) -> bool:

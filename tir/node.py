@@ -1,8 +1,9 @@
 """Interning: structurally equal expressions are one object, so equality and hash are identity, and a memo table is a dict keyed by node.
 
-A node is remembered in a dictionary on its first operand that is not made of constants only (on such a one where there is no other), so
-nothing global holds it: when the variables of a schedule die, all that was built on them dies. Constants are in a weak table. Insertion is
-`setdefault`, so two threads that build the same node get the same object.
+A node is remembered in a dictionary of the variable or buffer that its first operand leads to which is not made of constants only (of a constant,
+where there is no other), so nothing global holds it: when the variables of a schedule die, all that was built on them dies. (A dictionary for
+each node would take more memory than the nodes.) Constants are in a weak table. Insertion is `setdefault`, so two threads that build the same
+node get the same object.
 """
 
 from __future__ import annotations
@@ -27,8 +28,7 @@ class Counters:
 
 COUNTERS = Counters()
 
-SMALL_CONSTANTS: dict[Any, Any] = {}  # integers that every program uses; strong, and bounded in number
-CONSTANTS: WeakValueDictionary[Any, Any] = WeakValueDictionary()
+CONSTANTS: WeakValueDictionary[Any, Any] = WeakValueDictionary()  # but for the small integers, which every program uses: see DType.constants
 
 
 def float_bits(value: float) -> bytes:

@@ -16,6 +16,8 @@ from .dtype import BOOL, DType
 from .errors import InternalError
 from .expr import (
     EQ,
+    HAS_CHOICE,
+    HAS_LOAD,
     LE,
     LT,
     NE,
@@ -51,9 +53,6 @@ from .node import COUNTERS
 
 _REWRITES = 200  # how often in a row a node may be replaced by another: more is a cycle of rules
 
-# what a constraint may change the form of; an expression without these is simplified once, not again under each constraint
-_SENSITIVE = frozenset({EQ, NE, LT, LE, Min, Max, FloorDiv, FloorMod, And, Or, Not, Select, IfThenElse})
-
 
 class Analyzer(Knowledge):
     """Simplifies and proves. What it learns lives in it alone.
@@ -66,8 +65,6 @@ class Analyzer(Knowledge):
         super().__init__()
         self._lasting_memo: dict[Expr, Expr] = {}  # what no constraint can change
         self._memo = self._lasting_memo
-        self._sensitive: dict[Expr, bool] = {}
-        self._no_reads: dict[Expr, bool] = {}
         self._values: dict[Expr, Expr] = {}  # of variables
         self._ranks: dict[Expr, int] = {}  # of variables as told, of other atoms as found
         self._chain = 0
@@ -93,8 +90,9 @@ class Analyzer(Knowledge):
     @contextmanager
     def constraint(self, condition: Expr) -> Iterator[None]:
         """Inside the `with` block, `condition` is known to be true."""
+        known = self.simplify(condition)  # outside the scope, where it has mostly been simplified already
         with self.scope():
-            self._learn(self.simplify(condition))
+            self._learn(known)
             self._forget()
             yield
 
@@ -135,7 +133,7 @@ class Analyzer(Knowledge):
         memo = self._memo
         found = memo.get(e)
         if found is None:
-            if memo is not self._lasting_memo and not self._is_sensitive(e):
+            if memo is not self._lasting_memo and not e.holds & HAS_CHOICE:  # no constraint changes its form: simplified once for all
                 memo = self._lasting_memo
                 found = memo.get(e)
                 if found is not None:
@@ -143,30 +141,6 @@ class Analyzer(Knowledge):
                     return found
             found = _HANDLERS[e.__class__](self, e)
             memo[e] = memo[found] = found
-        return found
-
-    def _is_sensitive(self, e: Expr) -> bool:
-        found = self._sensitive.get(e)
-        if found is None:
-            found = e.__class__ in _SENSITIVE
-            if not found:
-                for child in e.children:
-                    if self._is_sensitive(child):
-                        found = True
-                        break
-            self._sensitive[e] = found
-        return found
-
-    def _reads_nothing(self, e: Expr) -> bool:
-        found = self._no_reads.get(e)
-        if found is None:
-            found = e.__class__ is not Load
-            if found:
-                for child in e.children:
-                    if not self._reads_nothing(child):
-                        found = False
-                        break
-            self._no_reads[e] = found
         return found
 
     def _again(self, result: Expr, e: Expr) -> Expr:
@@ -208,13 +182,25 @@ class Analyzer(Knowledge):
             done = self._visit(operand)
             changed = changed or done is not operand
             new.append(done)
-        return self._again(e.with_children(new), e) if changed else e
+        if not changed:
+            return e
+        made = e.with_children(new)
+        if made.__class__ is e.__class__:  # nothing is rewritten but the operands
+            for operand, done in zip(made.children, new, strict=True):
+                if operand is not done:
+                    break
+            else:
+                return made
+        return self._again(made, e)
 
     def _float_operation(self, e: Any) -> Expr:
         a = self._visit(e.a)
         b = self._visit(e.b)
         if a is not e.a or b is not e.b:
-            return self._again(e.make(a, b), e)
+            made = e.make(a, b)
+            if made.__class__ is not e.__class__ or made.a is not a or made.b is not b:
+                return self._again(made, e)
+            e = made
         return self._rewritten(e, ANY_RULES, a) if b.__class__ is Const else e
 
     # ---- sums
@@ -234,22 +220,23 @@ class Analyzer(Knowledge):
         """The terms in the order `rank` asks for."""
         last = 0
         ranks = self._ranks
+        sorted_already = True
         for atom in terms:
             rank = ranks.get(atom)
             if rank is None:
                 rank = self._rank_of(atom)
             if rank < last:
-                return dict(sorted(terms.items(), key=lambda term: self._rank_of(term[0])))
+                sorted_already = False
             last = rank
-        return terms
+        return terms if sorted_already else {atom: terms[atom] for atom in sorted(terms, key=ranks.__getitem__)}
 
     def _rank_of(self, e: Expr) -> int:
         """The highest rank of a variable in `e`; 0 of what was given none."""
         found = self._ranks.get(e)
         if found is None:
             found = 0
-            for child in e.children:
-                found = max(found, self._rank_of(child))
+            for var in e.variables:
+                found = max(found, self._ranks.get(var, 0))
             self._ranks[e] = found
         return found
 
@@ -276,7 +263,11 @@ class Analyzer(Knowledge):
             done = self._visit(e)
             if done is not e:
                 return collect(done, scale, terms)
-        add_term(terms, e, scale)
+        total = terms.get(e, 0) + scale  # add_term, written out
+        if total:
+            terms[e] = total
+        else:
+            terms.pop(e, None)
         return 0
 
     def _collect_product(self, e: Any, scale: int, terms: Terms) -> int:
@@ -467,7 +458,7 @@ class Analyzer(Knowledge):
     def _arm(self, condition: Expr, arm: Expr, guards: bool) -> Expr:
         """An arm that counts only where `condition` holds. Unless the condition `guards` it, it is evaluated elsewhere too: then what it
         reads must stay inside its buffer without the help of the condition."""
-        if condition.dtype.lanes > 1 or not self._is_sensitive(arm) or not (guards or self._reads_nothing(arm)):
+        if condition.dtype.lanes > 1 or not arm.holds & HAS_CHOICE or (arm.holds & HAS_LOAD and not guards):
             return self._visit(arm)
         with self.scope():
             self._learn(condition)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from . import expr as _expr
 from . import stmt as _stmt
-from .expr import Binary, Broadcast, Buffer, Call, Cast, Choice, Const, Expr, Load, Not, Ramp, Var, broadcast, load, ramp
+from .expr import HAS_LOAD, Binary, Broadcast, Buffer, Call, Cast, Choice, Const, Expr, Load, Not, Ramp, Var, broadcast, load, ramp
 from .stmt import Allocate, Bind, CallExtern, For, If, Prefetch, Produce, Seq, Stmt, Store, seq
 
 # Expressions are walked recursively, in Python frames only, which need no C stack; a computation may inline very long chains.
@@ -103,6 +103,42 @@ _STATEMENT_CHILDREN: dict[type, Callable[[Any], tuple[Any, ...]]] = {
 }
 
 
+def statements_in(s: Stmt) -> tuple[Stmt, ...]:
+    """The statements directly inside `s`."""
+    return _INNER_STATEMENTS[s.__class__](s)
+
+
+_INNER_STATEMENTS: dict[type, Callable[[Any], tuple[Stmt, ...]]] = {
+    Store: lambda s: (),
+    Seq: lambda s: s.body,
+    For: lambda s: (s.body,),
+    If: lambda s: (s.then,) if s.otherwise is None else (s.then, s.otherwise),
+    Allocate: lambda s: (s.body,),
+    Bind: lambda s: (s.body,),
+    Produce: lambda s: (s.body,),
+    Prefetch: lambda s: (),
+    CallExtern: lambda s: (),
+}
+
+
+def operands_of(s: Stmt) -> tuple[Expr, ...]:
+    """The expressions directly inside `s`, in order of evaluation."""
+    return _OPERANDS[s.__class__](s)
+
+
+_OPERANDS: dict[type, Callable[[Any], tuple[Expr, ...]]] = {
+    Store: _STATEMENT_CHILDREN[Store],
+    Seq: lambda s: (),
+    For: lambda s: (s.extent,),
+    If: lambda s: (s.condition,),
+    Allocate: lambda s: (),
+    Bind: lambda s: (s.value,),
+    Produce: lambda s: (),
+    Prefetch: _STATEMENT_CHILDREN[Prefetch],
+    CallExtern: _STATEMENT_CHILDREN[CallExtern],
+}
+
+
 class Rewriter:
     """Builds a changed copy. Override `rewrite_<Class>`; call `self.rewrite_children(node)` for the usual descent.
 
@@ -170,6 +206,9 @@ def _choice(r: Rewriter, e: Any) -> Expr:
 
 def _all(r: Rewriter, old: tuple[Expr, ...]) -> tuple[Expr, ...]:
     """The rewritten operands; the same tuple where none changed."""
+    if len(old) == 1:  # the index of every access to a flat buffer
+        only = r.rewrite(old[0])
+        return old if only is old[0] else (only,)
     changed = False
     new = []
     for e in old:
@@ -186,7 +225,9 @@ def _load(r: Rewriter, e: Load) -> Expr:
 
 
 def _ramp(r: Rewriter, e: Ramp) -> Expr:
-    base, stride = r.rewrite(e.base), r.rewrite(e.stride)
+    base, stride = r.rewrite(e.base), e.stride
+    if stride.__class__ is not Const:
+        stride = r.rewrite(stride)
     return e if base is e.base and stride is e.stride else ramp(base, stride, e.dtype.lanes)
 
 
@@ -340,11 +381,16 @@ def walk(node: Expr | Stmt) -> Iterator[Any]:
                 stack.extend(current.children[::-1])
 
 
-def variables_of(node: Expr | Stmt) -> set[Var]:
-    """The variables that occur in `node`."""
-    return {n for n in walk(node) if n.__class__ is Var}
-
-
-def loads_of(node: Expr | Stmt) -> list[Load]:
-    """The loads in `node`, in order."""
-    return [n for n in walk(node) if n.__class__ is Load]
+def loads_of(e: Expr) -> list[Load]:
+    """The loads in `e`, in order."""
+    found: list[Load] = []
+    seen: set[Expr] = set()
+    stack: list[Any] = [e]
+    while stack:
+        current = stack.pop()
+        if current.holds & HAS_LOAD and current not in seen:
+            seen.add(current)
+            if current.__class__ is Load:
+                found.append(current)
+            stack.extend(current.children[::-1])
+    return found

@@ -19,7 +19,7 @@ from ...te.axis import IterVar
 from ...te.op import ComputeOp
 from ...te.tensor import Tensor
 from ...tir.expr import Call, Load
-from ...tir.visit import variables_of, walk
+from ...tir.visit import walk
 from ..canonical import output_operations
 from ..space import Config
 from .rows import reduce_in_lanes
@@ -105,7 +105,7 @@ def tile_stage(cfg: Config, schedule: Schedule, stage: Any, producer: Any = None
 def _vector_axis_is_useful(op: ComputeOp) -> bool:
     """Whether neighbours along the last axis read neighbouring elements of some operand."""
     last = op.axis[-1].var
-    return any(load.indices and last in variables_of(load.indices[-1]) for value in op.body for load in walk(value) if isinstance(load, Load))
+    return any(load.indices and last in load.indices[-1].variables for value in op.body for load in walk(value) if isinstance(load, Load))
 
 
 def _register_tile(cfg: Config, schedule: Schedule, stage: Any, producer: Any) -> None:
@@ -156,7 +156,7 @@ def _accumulate(cfg: Config, stage: Any, name: str, rows_at: int | None) -> None
 def _reused_axis(op: ComputeOp) -> int | None:
     """The longest axis but the last on which some operand does not depend: a tile along it reuses that operand from registers."""
     loads = [load for value in op.body for load in walk(value) if isinstance(load, Load)]
-    candidates = [position for position, axis in enumerate(op.axis[:-1]) if _extent(axis) > 1 and any(axis.var not in variables_of(load) for load in loads)]
+    candidates = [position for position, axis in enumerate(op.axis[:-1]) if _extent(axis) > 1 and any(axis.var not in load.variables for load in loads)]
     return max(candidates, key=lambda position: (_extent(op.axis[position]), position), default=None)
 
 

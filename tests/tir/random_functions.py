@@ -33,7 +33,7 @@ from tilewright.tir.expr import (
     select,
 )
 from tilewright.tir.stmt import Allocate, Bind, For, Func, If, Prefetch, Produce, Seq, Stmt, Store, seq
-from tilewright.tir.visit import Substitute, variables_of, walk
+from tilewright.tir.visit import Substitute, walk
 
 TYPES = ("float32", "float32", "float32", "float32", "float64", "int32", "int8", "uint8", "int64", "bool", "float16")
 
@@ -431,7 +431,7 @@ def renamed(s: Stmt, fresh: dict[Var, Var]) -> Stmt:
 
 def loop_variables(guard: Expr, order: list[Loop]) -> set[Var]:
     """Those variables of a guard that the loops of one nest bind."""
-    return variables_of(guard) & {loop.var for loop in order}
+    return guard.variables & {loop.var for loop in order}
 
 
 def as_type(e: Expr, kind: DType) -> Expr:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from ..dtype import INT32, INT64
 from ..errors import TargetError
-from ..expr import Buffer, Const, Expr, Load, add, as_expr, cast, const, load, maximum, mul
+from ..expr import HAS_LOAD, Buffer, Const, Expr, Load, add, as_expr, cast, const, load, maximum, mul
 from ..liveness import shared_by_threads
 from ..stmt import Allocate, Func, Prefetch, Stmt, Store
 from ..target import Target
@@ -72,6 +72,9 @@ class _Flattener(Rewriter):
                 index = cast(index, INT64)
             total = add(total, mul(index, stride))
         return (total,)
+
+    def rewrite(self, node: Expr) -> Expr:
+        return super().rewrite(node) if node.holds & HAS_LOAD else node
 
     def rewrite_Load(self, node: Load) -> Expr:
         changed: Load = self.rewrite_children(node)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from ..affine import Terms, build, difference
 from ..bounds import constant_bounds
 from ..dtype import INT32, INT64, DType
-from ..expr import LE, LT, Call, Expr, IfThenElse, Load, Select, Var, add, const, floordiv, sub
+from ..expr import HAS_CHOICE, HAS_COST, LE, LT, Call, Expr, IfThenElse, Load, Select, Var, add, const, floordiv, sub
 from ..stmt import Allocate, Bind, For, If, Produce, Seq, Stmt, Store
-from ..visit import children
+from ..visit import walk
 from .lanes import conjuncts
 
 FAST_KINDS = ("vectorized", "unrolled")
@@ -89,7 +89,7 @@ class GuardFinder:
                 self._choices(index)
 
     def _choices(self, e: Expr) -> None:
-        if e in self._seen:
+        if not e.holds & HAS_CHOICE or e in self._seen:
             return
         self._seen.add(e)
         if e.__class__ is IfThenElse or e.__class__ is Select:
@@ -209,19 +209,9 @@ class GuardFinder:
         """The variables in `e`; None where it reads memory or calls something."""
         if e in self._variables:
             return self._variables[e]
-        found: frozenset[Var] | None
-        if e.__class__ is Var:
-            found = frozenset((e,))
-        elif e.__class__ is Load or e.__class__ is Call:
+        found: frozenset[Var] | None = e.variables
+        if e.holds & HAS_COST and any(n.__class__ is Load or n.__class__ is Call for n in walk(e)):
             found = None
-        else:
-            found = frozenset()
-            for child in e.children:
-                below = self._variables_of(child)
-                if below is None:
-                    found = None
-                    break
-                found |= below
         self._variables[e] = found
         return found
 
@@ -234,8 +224,8 @@ def _has_fast_loop(s: Stmt, memo: dict[int, bool]) -> bool:
             found = True
         else:
             found = False
-            for child in children(s):
-                if isinstance(child, Stmt) and _has_fast_loop(child, memo):
+            for inner in statements_in(s):
+                if _has_fast_loop(inner, memo):
                     found = True
                     break
         memo[id(s)] = found

@@ -18,13 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..bounds import always_inside, constant_bounds
-from ..expr import Broadcast, Buffer, Call, Const, Div, Expr, FloorDiv, FloorMod, IfThenElse, Load, Ramp, Var, if_then_else
+from ..expr import HAS_COST, HAS_DIVISION, HAS_LOAD, Broadcast, Buffer, Call, Const, Div, Expr, FloorDiv, FloorMod, IfThenElse, Load, Ramp, Var, if_then_else
 from ..stmt import Allocate, Bind, For, Func, If, Produce, Seq, Stmt, Store, seq
 from ..verify import CLOSED, NO_VECTOR_LOOPS, TYPED
-from ..visit import Rewriter, children
+from ..visit import Rewriter, loads_of, operands_of, statements_in
 from .manager import Pass
 
 if TYPE_CHECKING:
@@ -62,9 +62,9 @@ class _Hoister:
         self.largest_tree = largest_tree
         self.scopes: list[_Scope] = [_Scope(None)]
         self.on_stack: set[Buffer] = set()
-        self._facts: dict[Expr, _Facts] = {}
+        self._worth: dict[Expr, bool] = {}
+        self._hazard: dict[Expr, bool] = {}
         self._stored: dict[int, frozenset[Buffer]] = {}
-        self._sizes: dict[Expr, int] = {}
 
     # ----------------------------------------------------------------------------------------------------------- statements
 
@@ -143,9 +143,8 @@ class _Hoister:
                 found = frozenset((s.buffer,))
             else:
                 found = frozenset()
-                for child in children(s):
-                    if isinstance(child, Stmt):
-                        found |= self.stored(child)
+                for inner in statements_in(s):
+                    found |= self.stored(inner)
             self._stored[id(s)] = found
         return found
 
@@ -153,19 +152,22 @@ class _Hoister:
 
     def _moved(self, e: Expr) -> Expr:
         """`e` with the parts that do not change replaced by variables, bound before the outermost loop that allows it."""
-        if self.scopes[-1].loop is None or not self.facts(e).worth:
+        if not e.holds & HAS_COST or self.scopes[-1].loop is None or not self.worth(e):
             return e
         return _Mover(self).rewrite(e)
 
     def destination(self, e: Expr) -> _Scope | None:
         """The outermost loop that `e` can be computed before; None where it cannot leave the innermost one."""
-        facts, found = self.facts(e), None
+        variables, found = e.variables, None
+        reads: list[Buffer] | None = None  # looked for when needed: mostly the variables decide
         for scope in reversed(self.scopes):
-            if scope.loop is None or not scope.introduced.isdisjoint(facts.uses):
+            if scope.loop is None or not scope.introduced.isdisjoint(variables):
                 break
-            if facts.reads and not facts.reads.isdisjoint(self.stored(scope.loop)):
+            if reads is None:
+                reads = [node.buffer for node in loads_of(e)]
+            if reads and not (scope.introduced.isdisjoint(reads) and self.stored(scope.loop).isdisjoint(reads)):
                 break
-            if facts.hazard and not scope.runs:
+            if not scope.runs and self.hazard(e):
                 break
             found = scope
         return found
@@ -180,71 +182,63 @@ class _Hoister:
             self.scopes = inner
         return found[0]
 
-    def facts(self, e: Expr) -> _Facts:
-        """What is to know about `e`."""
-        found = self._facts.get(e)
+    def worth(self, e: Expr) -> bool:
+        """Whether moving `e` is worth a variable."""
+        if not e.holds & HAS_COST:
+            return False
+        found = self._worth.get(e)
         if found is None:
-            found = self._facts[e] = self._facts_of(e)
+            found = self._costs(e)
+            if not found:
+                for child in e.children:
+                    if self.worth(child):
+                        found = True
+                        break
+            self._worth[e] = found
         return found
 
-    def _facts_of(self, e: Expr) -> _Facts:
+    def _costs(self, e: Any) -> bool:
+        """Whether the operation of `e` itself is worth a variable."""
         cls = e.__class__
-        if cls is Const:
-            return _NOTHING
-        if cls is Var:
-            return _Facts(frozenset((e,)), frozenset(), False, False)  # type: ignore[arg-type]
-        uses: frozenset[Var | Buffer] = frozenset()
-        reads: frozenset[Buffer] = frozenset()
-        hazard = worth = False
-        for child in e.children:
-            below = self.facts(child)
-            uses = below.uses if not uses else uses if not below.uses else uses | below.uses
-            reads = below.reads if not reads else reads if not below.reads else reads | below.reads
-            hazard, worth = hazard or below.hazard, worth or below.worth
         if cls is Load:
-            buffer: Buffer = e.buffer  # type: ignore[attr-defined]
-            uses |= {buffer}
-            reads |= {buffer}
-            hazard = hazard or not (len(e.indices) == 1 and always_inside(buffer, e.indices[0]))  # type: ignore[attr-defined]
-            worth = worth or buffer not in self.on_stack
-        elif cls is Call:
-            worth = worth or e.name != "wrap"  # type: ignore[attr-defined]
-        elif cls is Div:
-            worth = True
-        elif cls is FloorDiv or cls is FloorMod:
-            divisor = e.b.value if e.b.__class__ is Broadcast else e.b  # type: ignore[attr-defined]
-            if divisor.__class__ is Const:
-                worth = worth or bool(divisor.value & (divisor.value - 1))
-            else:
-                hazard = worth = True
-        return _Facts(uses, reads, hazard, worth)
+            return e.buffer not in self.on_stack
+        if cls is Call:
+            return bool(e.name != "wrap")
+        if cls is FloorDiv or cls is FloorMod:
+            divisor = _divisor(e)
+            return divisor is None or bool(divisor & (divisor - 1))
+        return cls is Div
+
+    def hazard(self, e: Expr) -> bool:
+        """Whether `e`, evaluated where it was not, might read outside a buffer or divide by zero."""
+        if not e.holds & (HAS_LOAD | HAS_DIVISION):
+            return False
+        found = self._hazard.get(e)
+        if found is None:
+            found = _might_trap(e)
+            if not found:
+                for child in e.children:
+                    if self.hazard(child):
+                        found = True
+                        break
+            self._hazard[e] = found
+        return found
 
     # ---------------------------------------------------------------------------------------------------------- repetition
 
     def _without_repetition(self, s: Store) -> Stmt:
         """`s`, with what it repeats bound before it if it would be long to write."""
-        total = sum([_tree_size(e, self._sizes) for e in children(s)])
+        total = s.value.operations + (0 if s.predicate is None else s.predicate.operations)
+        for index in s.indices:
+            total += index.operations
         if total <= self.largest_tree:
             return s
-        sizes: dict[Expr, int] = {}  # of what is in this statement
-        for e in children(s):
-            _tree_size(e, sizes)
-        if 3 * total <= 4 * len(sizes):
+        places = _places(operands_of(s))
+        if 3 * total <= 4 * len(places):
             return s
-        binder = _Binder(self, sizes, _places(children(s)))
+        binder = _Binder(self, places)
         new = binder.rewrite_statement(s)
         return _bound([(var, value) for value, var in binder.bindings.items()], new)
-
-
-@dataclass(frozen=True, slots=True)
-class _Facts:
-    uses: frozenset[Var | Buffer]
-    reads: frozenset[Buffer]
-    hazard: bool  # evaluated where it was not, it might read outside a buffer or divide by zero
-    worth: bool  # moving it is worth a variable
-
-
-_NOTHING = _Facts(frozenset(), frozenset(), False, False)
 
 
 class _Guarding(Rewriter):
@@ -257,7 +251,7 @@ class _Guarding(Rewriter):
         self._memo_in_arms: dict[Expr, Expr] = {}
 
     def rewrite(self, node: Expr) -> Expr:
-        memo = self._memo_in_arms if self.in_arm and self.hoister.facts(node).hazard else self.memo
+        memo = self._memo_in_arms if self.in_arm and self.hoister.hazard(node) else self.memo
         found = memo.get(node)
         if found is None:
             found = memo[node] = self.replaced(node)
@@ -282,10 +276,9 @@ class _Mover(_Guarding):
     """Replaces the largest parts that can leave the innermost loop."""
 
     def replaced(self, node: Expr) -> Expr:
-        facts = self.hoister.facts(node)
-        if not facts.worth:
+        if not self.hoister.worth(node):
             return node
-        if not (self.in_arm and facts.hazard):
+        if not (self.in_arm and self.hoister.hazard(node)):
             to = self.hoister.destination(node)
             if to is not None:
                 return self.hoister.bound_before(to, node)
@@ -295,16 +288,16 @@ class _Mover(_Guarding):
 class _Binder(_Guarding):
     """Replaces what occurs more than once by variables, inner parts first."""
 
-    def __init__(self, hoister: _Hoister, sizes: dict[Expr, int], places: dict[Expr, int]):
+    def __init__(self, hoister: _Hoister, places: dict[Expr, int]):
         super().__init__(hoister)
-        self.sizes, self.places = sizes, places
+        self.places = places
         self.bindings: dict[Expr, Var] = {}
 
     def replaced(self, node: Expr) -> Expr:
         new = self.parts(node)
-        if self.in_arm and self.hoister.facts(node).hazard:
+        if self.in_arm and self.hoister.hazard(node):
             return new
-        if self.places.get(node, 0) > 1 and self.sizes[node] > _SHORT and new.__class__ not in (Var, Const, Ramp):
+        if self.places.get(node, 0) > 1 and node.operations > _SHORT and new.__class__ not in (Var, Const, Ramp):
             var = self.bindings.get(new)
             if var is None:
                 var = self.bindings[new] = _variable(new)
@@ -330,17 +323,6 @@ def _bound(bindings: Iterable[tuple[Var, Expr]], s: Stmt) -> Stmt:
     return s
 
 
-def _tree_size(e: Expr, sizes: dict[Expr, int]) -> int:
-    """Operations in `e` written as a tree."""
-    found = sizes.get(e)
-    if found is None:
-        found = 0 if e.__class__ in (Var, Const, Broadcast) else 1
-        for child in e.children:
-            found += _tree_size(child, sizes)
-        sizes[e] = found
-    return found
-
-
 def _places(roots: tuple[Expr, ...]) -> dict[Expr, int]:
     """How often each expression is an operand of another one, or a root."""
     count: dict[Expr, int] = {}
@@ -351,3 +333,16 @@ def _places(roots: tuple[Expr, ...]) -> dict[Expr, int]:
         if count[e] == 1:
             stack.extend(e.children)
     return count
+
+
+def _divisor(e: Any) -> int | None:
+    """The constant by which an integer division divides, None where it is none."""
+    divisor = e.b.value if e.b.__class__ is Broadcast else e.b
+    return divisor.value if divisor.__class__ is Const else None
+
+
+def _might_trap(e: Any) -> bool:
+    """Whether the operation of `e` itself might read outside a buffer or divide by zero."""
+    if e.__class__ is Load:
+        return not (len(e.indices) == 1 and always_inside(e.buffer, e.indices[0]))
+    return e.__class__ in (FloorDiv, FloorMod) and _divisor(e) is None

@@ -12,9 +12,9 @@ from math import gcd
 from ..affine import Terms, affine, build
 from ..bounds import constant_bounds
 from ..dtype import INT64
-from ..expr import And, Buffer, Choice, Const, Expr, FloorDiv, FloorMod, Load, Var
+from ..expr import HAS_CHOICE, HAS_DIVISION, HAS_LOAD, And, Buffer, Choice, Const, Expr, FloorDiv, FloorMod, Load, Var
 from ..stmt import Allocate, Bind, For, If, Prefetch, Produce, Seq, Stmt, Store
-from ..visit import children, loads_of, substitute, variables_of
+from ..visit import loads_of, operands_of, statements_in, substitute
 
 MOST_PRIVATE_BYTES = 16384  # of a buffer that each lane gets its own copy of, all lanes together
 
@@ -51,7 +51,7 @@ class LaneAnalysis:
         self.widest_bytes = 1
         self.private: set[Buffer] = set()
         self.has_conditions = False
-        self._varies: dict[Expr, bool] = {loop.var: True}
+        self._varying: set[Var] = {loop.var}
         self._hazard: dict[Expr, bool] = {}
         self._inner: set[Var] = set()
         self._stores: list[tuple[Store, bool]] = []  # and whether under a condition that differs between lanes
@@ -65,19 +65,14 @@ class LaneAnalysis:
 
     def varies(self, e: Expr) -> bool:
         """Whether `e` may differ between lanes."""
-        found = self._varies.get(e)
-        if found is None:
-            found = e.__class__ is Load and e.buffer in self.private
-            if not found:
-                for child in e.children:
-                    if self.varies(child):
-                        found = True
-                        break
-            self._varies[e] = found
-        return found
+        if not self._varying.isdisjoint(e.variables):
+            return True
+        return bool(self.private) and any(node.buffer in self.private for node in loads_of(e))
 
     def hazard(self, e: Expr) -> bool:
         """Whether evaluating `e` where it is not wanted could fault: it reads memory, or divides by what may be zero."""
+        if not e.holds & (HAS_LOAD | HAS_DIVISION):
+            return False
         found = self._hazard.get(e)
         if found is None:
             found = e.__class__ is Load or (e.__class__ in (FloorDiv, FloorMod) and e.b.__class__ is not Const)
@@ -90,6 +85,8 @@ class LaneAnalysis:
         return found
 
     def _expression(self, e: Expr, is_index: bool) -> None:
+        if e.exact and not e.holds & (HAS_LOAD | HAS_CHOICE):
+            return  # index arithmetic
         seen = self._seen[is_index]
         if e in seen:
             return
@@ -160,7 +157,8 @@ class LaneAnalysis:
 
     def _bind(self, s: Bind, masked: bool) -> None:
         self._expression(s.value, False)
-        self._varies[s.var] = self.varies(s.value)
+        if self.varies(s.value):
+            self._varying.add(s.var)
         if masked and self.hazard(s.value):
             self.refusal = f"{s.var} is computed under a condition"
         self._inner.add(s.var)
@@ -220,7 +218,7 @@ class LaneAnalysis:
                         least, most = 0, 1 << 62
                     ends = sign * factor * least, sign * factor * most
                     low, high, step = low + min(ends), high + max(ends), gcd(step, factor)
-                elif not self._inner.isdisjoint(variables_of(atom)):
+                elif not self._inner.isdisjoint(atom.variables):
                     return True
                 else:
                     outer[atom] = outer.get(atom, 0) + sign * factor
@@ -254,21 +252,23 @@ class IdleLanes:
     """For each buffer of scope "local": the conditions without which no element is accessed, where that is a matter of the element's lane.
 
     `if x * 8 + v < 28: T[k * 8 + v] = ...` in all vectorised loops over T: what T holds in lanes of `x * 8 + v >= 28` is never used, so a store may
-    write there. The conditions, in terms of `as_of_any_loop`, name only what is fixed while T exists.
+    write there. The conditions, in terms of `as_of_any_loop`, name only what is fixed while T exists. The body is looked at when first asked about.
     """
 
     def __init__(self, body: Stmt):
+        self._body: Stmt | None = body
         self.conditions: dict[Buffer, frozenset[Expr]] = {}
         self._fixed: dict[Buffer, frozenset[Var]] = {}  # the variables known where the buffer is allocated
         self._extent: dict[Buffer, int] = {}
         self._bound: frozenset[Var] = frozenset()
         self._loop: For | None = None  # the vectorised one around
         self._under: tuple[Expr, ...] = ()
-        if _has_masks(body, False):
-            self._statement(body)
 
     def never_seen(self, buffer: Buffer, conditions: Iterable[Expr]) -> bool:
         """Whether lanes of `buffer` that fail one of these conditions are never used."""
+        if self._body is not None:
+            self._statement(self._body)
+            self._body = None
         known = self.conditions.get(buffer)
         return bool(known) and all(c in known for c in conditions)  # type: ignore[operator]
 
@@ -298,12 +298,12 @@ class IdleLanes:
             self._statement(s.body)  # type: ignore[attr-defined]
         elif kind is Bind:
             self._statement(s.body)  # type: ignore[attr-defined]
-        for child in children(s):
-            if isinstance(child, Expr):
-                for e in loads_of(child):
-                    self._access(e.buffer, e.indices[0])
-            elif kind is Seq or kind is Produce:
-                self._statement(child)
+        elif kind is Seq or kind is Produce:
+            for inner in statements_in(s):
+                self._statement(inner)
+        for operand in operands_of(s):
+            for e in loads_of(operand):
+                self._access(e.buffer, e.indices[0])
 
     def _access(self, buffer: Buffer, index: Expr) -> None:
         fixed = self._fixed.get(buffer)
@@ -315,15 +315,6 @@ class IdleLanes:
             terms, constant = affine(index)
             aligned = terms.pop(self._loop.var, 0) == 1 and all(f % extent == 0 for f in (*terms.values(), constant))
             if aligned and self._extent.setdefault(buffer, extent) == extent:
-                found = frozenset(c for c in self._under if variables_of(c) - {_LANE} <= fixed)
+                found = frozenset(c for c in self._under if c.variables - {_LANE} <= fixed)
         known = self.conditions.get(buffer)
         self.conditions[buffer] = found if known is None else known & found
-
-
-def _has_masks(s: Stmt, in_vectorized: bool) -> bool:
-    """Whether an `If` is in a vectorised loop."""
-    if s.__class__ is If and in_vectorized:
-        return True
-    if s.__class__ is For:
-        in_vectorized = in_vectorized or s.kind == "vectorized"
-    return any(isinstance(child, Stmt) and _has_masks(child, in_vectorized) for child in children(s))

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ..bounds import constant_bounds
 from ..dtype import FLOAT32, INT32, INT64, DType, dtype
 from ..expr import (
+    HAS_VARIABLE,
     Binary,
     Broadcast,
     Call,
@@ -68,6 +69,11 @@ def is_small_float(kind: DType) -> bool:
 
 
 class _Legalizer(Rewriter):
+    def rewrite(self, node: Expr) -> Expr:
+        if node.exact and not node.holds & ~HAS_VARIABLE:
+            return node  # sums and products of variables and constants: nearly all indices are, and C has words for them
+        return super().rewrite(node)
+
     # ---------------------------------------------------------------------------------------------------------- integer division
 
     def rewrite_FloorDiv(self, node: Binary) -> Expr:

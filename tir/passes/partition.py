@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, ClassVar
 from ..affine import Terms, build, difference
 from ..bounds import constant_bounds
 from ..dtype import BOOL, INT32, INT64, DType
-from ..expr import Const, Expr, Var, add, const, le, logical_and, maximum, minimum, sub
+from ..expr import HAS_CHOICE, Const, Expr, Var, add, const, le, logical_and, maximum, minimum, sub
 from ..stmt import Allocate, Bind, For, Func, If, Produce, Seq, Stmt, seq
 from ..verify import CLOSED, FLAT, PARTITIONED, TYPED
 from ..visit import Substitute
@@ -182,6 +182,11 @@ class _Settle(Substitute):
         for guard in guards:
             for condition in guard.conditions:
                 self.memo[condition] = const(truth, BOOL)
+
+    def rewrite(self, node: Expr) -> Expr:
+        if not node.holds & HAS_CHOICE and node.variables.isdisjoint(self.variables):
+            return node
+        return super().rewrite(node)
 
     def rewrite_For(self, node: For) -> Stmt:
         changed: For = self.rewrite_children(node)

@@ -12,7 +12,7 @@ from ..liveness import LiveRange, live_ranges
 from ..stmt import Allocate, Func, Place, Prefetch, Seq, Stmt
 from ..target import Target
 from ..verify import CLOSED, FLAT, PLACED
-from ..visit import StatementRewriter, children, substitute, variables_of
+from ..visit import StatementRewriter, statements_in, substitute
 from .manager import Pass
 
 ALIGNMENT = 64  # bytes: a cache line, and the widest vector
@@ -66,14 +66,13 @@ class Storage(Pass):
         chosen: list[Allocate] = []
 
         def visit(s: Stmt, left: int) -> None:
-            if isinstance(s, Allocate) and s in used and s.buffer.scope == "local":
+            if s.__class__ is Allocate and s in used and s.buffer.scope == "local":
                 size = s.buffer.constant_size
                 if size is not None and size * s.buffer.dtype.bytes <= left:
                     chosen.append(s)
                     left -= _aligned(size * s.buffer.dtype.bytes)
-            for child in children(s):
-                if isinstance(child, Stmt):
-                    visit(child, left)
+            for inner in statements_in(s):
+                visit(inner, left)
 
         visit(body, self.stack_bytes)
         return chosen
@@ -119,7 +118,7 @@ def _bytes(r: LiveRange) -> int | Expr:
     if buffer.constant_size is not None:
         return _aligned(buffer.constant_size * buffer.dtype.bytes)
     size = as_expr(buffer.shape[0])
-    wide: dict[Var, Expr] = {v: cast(v, INT64) for v in variables_of(size)}
+    wide: dict[Var, Expr] = {v: cast(v, INT64) for v in size.variables}
     size = mul(substitute(size, wide), const(buffer.dtype.bytes, INT64))
     return mul(floordiv(add(size, const(ALIGNMENT - 1, INT64)), const(ALIGNMENT, INT64)), const(ALIGNMENT, INT64))
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from ..expr import Buffer, Const, Expr, Load, Var, const
+from ..expr import Binary, Buffer, Const, Expr, Var, const
 from ..stmt import Allocate, For, Func, If, Stmt, Store, seq
 from ..target import Target
 from ..verify import CLOSED, NO_VECTOR_LOOPS, PLACED, UNROLLED
-from ..visit import Rewriter, children, variables_of, walk
+from ..visit import Rewriter, loads_of, operands_of, statements_in
 from .manager import Pass
 
 
@@ -48,41 +48,41 @@ class _Plan:
     def __init__(self, body: Stmt, max_stores: int, max_copies: int):
         self.max_stores, self.max_copies = max_stores, max_copies
         statements = _statements(body)
-        on_stack = {n.buffer for n in statements if isinstance(n, Allocate) and n.place is not None and n.place.kind == "stack"}
-        self.indexed_by = _indexed_by(body, on_stack)
-        unrolled = [s.var for s in statements if isinstance(s, For) and s.kind == "unrolled" and s.constant_extent is not None]
+        loops: list[For] = [s for s in statements if s.__class__ is For]  # type: ignore[misc]
+        allocations: list[Allocate] = [s for s in statements if s.__class__ is Allocate]  # type: ignore[misc]
+        on_stack = {s.buffer for s in allocations if s.place is not None and s.place.kind == "stack"}
+        self.indexed_by = _indexed_by(statements, on_stack)
+        unrolled = [s.var for s in loops if s.kind == "unrolled" and s.constant_extent is not None]
         self.tiles = {buffer for var in unrolled for buffer in self.indexed_by.get(var, ())}
-        self._leave_guarded(statements)
+        self._leave_guarded(loops, [s for s in statements if s.__class__ is If])  # type: ignore[misc]
         self.max_steps = 0  # of loops that a pragma around them asks to unroll
         self.copies: dict[int, int] = {}
         self.changed: dict[int, tuple[str, tuple[tuple[str, int | str], ...]]] = {}
 
-    def _leave_guarded(self, statements: list[Stmt]) -> None:
+    def _leave_guarded(self, loops: list[For], guards: list[If]) -> None:
         """Forget the buffers of loops whose variables are needed by a guard together with others, so that no copy decides it."""
         copied = {
             s.var
-            for s in statements
-            if isinstance(s, For) and s.constant_extent is not None and (s.kind == "unrolled" or self._copies_a_tile(s, s.constant_extent))
+            for s in loops
+            if s.constant_extent is not None and (s.kind == "unrolled" or self._copies_a_tile(s, s.constant_extent))
         }
         guarded: set[Buffer] = set()
-        for s in statements:
-            if isinstance(s, If):
-                needed = variables_of(s.condition)
-                if not needed <= copied:
-                    guarded = guarded.union(*[self.indexed_by.get(var, ()) for var in needed & copied])
+        for s in guards:
+            needed = s.condition.variables
+            if not needed <= copied:
+                guarded = guarded.union(*[self.indexed_by.get(var, ()) for var in needed & copied])
         self.tiles -= guarded
         self.indexed_by = {var: left for var, buffers in self.indexed_by.items() if (left := buffers - guarded)}
 
     def stores(self, s: Stmt) -> int:
         """The stores in `s` when it is written out as planned."""
-        if isinstance(s, Store):
+        if s.__class__ is Store:
             return 1
-        if isinstance(s, For):
-            return self._loop(s)
+        if s.__class__ is For:
+            return self._loop(s)  # type: ignore[arg-type]
         total = 0
-        for child in children(s):
-            if isinstance(child, Stmt):
-                total += self.stores(child)
+        for inner in statements_in(s):
+            total += self.stores(inner)
         return total
 
     def _loop(self, loop: For) -> int:
@@ -113,13 +113,18 @@ class _Unroller(Rewriter):
     def __init__(self, plan: _Plan):
         super().__init__()
         self.plan = plan
-        self.memos: list[dict[Expr, Expr]] = [{}]  # of expressions by the depth of the innermost written-out loop they depend on
+        # What became of expressions, by the depth of the innermost written-out loop they depend on; what depends on that loop alone is under
+        # minus its depth, since it is the same in every copy of the loops around.
+        self.memos: dict[int, dict[Expr, Expr]] = {}
         self.depth_of: dict[Expr, int] = {}
+        self.alone: dict[int, list[dict[Expr, Expr]]] = {}  # the memos of each loop alone, by its id, for each value of its variable
         self.around: dict[Expr, int] = {}  # of the variables of the written-out loops around the statement
-        self.loop_of: dict[Var, int] = {}  # the id of the loop of each variable
+        self.loop_of: dict[Var, tuple[int, int]] = {}  # the id of the loop of each variable, and how many written-out loops are around it
 
     def rewrite(self, node: Expr) -> Expr:
-        depth = self._depth(node)
+        depth = self.depth_of.get(node)
+        if depth is None:
+            depth = self._depth(node)
         if depth == 0:
             return node
         memo = self.memos[depth]
@@ -128,20 +133,29 @@ class _Unroller(Rewriter):
             found = memo[node] = self._table[node.__class__](self, node)
         return found
 
+    def rewrite_Binary(self, node: Binary) -> Expr:
+        """As usual; but nearly all that is copied is index arithmetic, whose operands mostly stay."""
+        a, b, known = node.a, node.b, self.depth_of.get
+        new_a = a if known(a) == 0 else self.rewrite(a)
+        new_b = b if b.__class__ is Const or known(b) == 0 else self.rewrite(b)
+        return node if new_a is a and new_b is b else node.make(new_a, new_b)
+
     def _depth(self, e: Expr) -> int:
-        """How many written-out loops there are around the statement, from the outermost to the last one whose variable is in `e`."""
-        found = self.depth_of.get(e)
-        if found is None:
-            found = 0
-            for child in e.children:
-                found = max(found, self._depth(child))
-            self.depth_of[e] = found
+        """Which of `memos` is for `e`; 0: it depends on no written-out loop."""
+        around, found, innermost = self.around, 0, 0
+        for var in e.variables:
+            depth = around.get(var, 0)
+            if depth:
+                innermost = max(innermost, depth)
+                found = innermost if found else -depth
+        self.depth_of[e] = found
         return found
 
     def rewrite_For(self, node: For) -> Stmt:
-        if self.loop_of.setdefault(node.var, id(node)) != id(node):  # copies of a body share variables, but not depths
-            self.loop_of[node.var] = id(node)
-            self.depth_of = dict(self.around)
+        here = id(node), len(self.around)
+        if self.loop_of.setdefault(node.var, here) != here:  # copies of a body share variables, but not depths
+            self.loop_of[node.var] = here
+            self.depth_of = {var: -depth for var, depth in self.around.items()}
         count = self.plan.copies.get(id(node))
         if count is None:
             kind, pragmas = self.plan.changed.get(id(node), (node.kind, node.pragmas))
@@ -149,25 +163,32 @@ class _Unroller(Rewriter):
             if extent is node.extent and body is node.body and kind == node.kind and pragmas == node.pragmas:
                 return node
             return For(node.var, extent, kind, body, node.thread, pragmas)
-        self.around[node.var] = self.depth_of[node.var] = len(self.memos)
+        depth = self.around[node.var] = len(self.around) + 1
+        self.depth_of[node.var] = -depth
+        alone = self.alone.get(id(node))
+        if alone is None:
+            alone = self.alone[id(node)] = [{node.var: const(k, node.var)} for k in range(count)]
         copies = []
-        for k in range(count):
-            self.memos.append({node.var: const(k, node.var)})
+        for memo in alone:
+            self.memos[depth], self.memos[-depth] = {}, memo
             copies.append(self.rewrite_statement(node.body))
-            self.memos.pop()
         del self.around[node.var]
         return seq(*copies)
 
 
-def _indexed_by(body: Stmt, on_stack: set[Buffer]) -> dict[Var, set[Buffer]]:
+def _indexed_by(statements: list[Stmt], on_stack: set[Buffer]) -> dict[Var, set[Buffer]]:
     """The buffers on the stack that are indexed by each variable; found once, since copies only lose variables."""
     found: dict[Var, set[Buffer]] = {}
     if on_stack:
-        for n in walk(body):
-            if (n.__class__ is Load or n.__class__ is Store) and n.buffer in on_stack:
-                for index in n.indices:
-                    for var in variables_of(index):
-                        found.setdefault(var, set()).add(n.buffer)
+        for s in statements:
+            accesses: list[Any] = [s] if s.__class__ is Store else []
+            for e in operands_of(s):
+                accesses += loads_of(e)
+            for access in accesses:
+                if access.buffer in on_stack:
+                    for index in access.indices:
+                        for var in index.variables:
+                            found.setdefault(var, set()).add(access.buffer)
     return found
 
 
@@ -177,13 +198,13 @@ _AUTO = "auto_unroll_max_step"
 def _statements(s: Stmt) -> list[Stmt]:
     found = [s]
     for each in found:
-        found += [c for c in children(each) if isinstance(c, Stmt)]
+        found += statements_in(each)
     return found
 
 
 def _steps(s: Stmt) -> int:
     """Iterations of the innermost loops of a nest, in all; where an extent is not a constant, more than anyone asks for."""
-    inner = sum(_steps(c) for c in children(s) if isinstance(c, Stmt))
+    inner = sum(map(_steps, statements_in(s)))
     if isinstance(s, For):
         return (s.extent.value if isinstance(s.extent, Const) else 1 << 60) * max(1, inner)
     return inner

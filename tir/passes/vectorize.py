@@ -65,7 +65,7 @@ from ..expr import (
 )  # fmt: skip
 from ..stmt import Allocate, Bind, For, Func, If, Prefetch, Seq, Stmt, Store, seq
 from ..verify import CLOSED, FLAT, NO_VECTOR_LOOPS, PARTITIONED, TYPED
-from ..visit import Rewriter, StatementRewriter, loads_of, substitute, substitute_statement, variables_of
+from ..visit import Rewriter, StatementRewriter, loads_of, substitute, substitute_statement
 from .copies import copy_statement
 from .lanes import IdleLanes, LaneAnalysis, as_of_any_loop, conjuncts
 from .manager import Pass
@@ -390,7 +390,7 @@ def trimmed(s: For) -> For:
         if condition.__class__ in (LT, LE) and condition.a.exact and condition.b.exact:
             terms, constant = difference(condition.b, condition.a)
             step = terms.pop(s.var, 0)
-            if step < 0 and not any(s.var in variables_of(atom) or loads_of(atom) for atom in terms):
+            if step < 0 and not any(s.var in atom.variables or loads_of(atom) for atom in terms):
                 constant -= condition.__class__ is LT
                 last = floordiv(build(terms, constant, s.var.dtype), const(-step, s.var.dtype))
                 extent = minimum(extent, add(last, const(1, last.dtype)))
