@@ -10,7 +10,7 @@ from ..bounds import constant_bounds
 from ..dtype import INT32, INT64, DType
 from ..expr import HAS_CHOICE, HAS_COST, LE, LT, Call, Expr, IfThenElse, Load, Select, Var, add, const, floordiv, sub
 from ..stmt import Allocate, Bind, For, If, Produce, Seq, Stmt, Store
-from ..visit import walk
+from ..visit import statements_in, walk
 from .lanes import conjuncts
 
 FAST_KINDS = ("vectorized", "unrolled")

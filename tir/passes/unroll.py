@@ -61,11 +61,7 @@ class _Plan:
 
     def _leave_guarded(self, loops: list[For], guards: list[If]) -> None:
         """Forget the buffers of loops whose variables are needed by a guard together with others, so that no copy decides it."""
-        copied = {
-            s.var
-            for s in loops
-            if s.constant_extent is not None and (s.kind == "unrolled" or self._copies_a_tile(s, s.constant_extent))
-        }
+        copied = {s.var for s in loops if s.constant_extent is not None and (s.kind == "unrolled" or self._copies_a_tile(s, s.constant_extent))}
         guarded: set[Buffer] = set()
         for s in guards:
             needed = s.condition.variables
