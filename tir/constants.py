@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from .expr import Buffer, Load
+from .expr import Buffer, Load, Var
 from .stmt import Allocate, CallExtern, Func, Prefetch, Seq, Stmt, Store, seq
 from .visit import walk
 
@@ -43,7 +43,7 @@ def split_constants(func: Func, constants: Collection[Buffer]) -> Split:
     uses = [_Use(s) for s in statements]
     storable = {b for b in allocated if b.scope == "global" and b.strides is None and b.constant_size is not None}
     sizes = set(func.sizes)
-    early = {n for n, use in enumerate(uses) if use.writes <= storable and not use.calls and not statements[n].variables & sizes}
+    early = {n for n, use in enumerate(uses) if use.writes <= storable and not use.calls and not use.variables & sizes}
     while True:
         late_writes = {b for n, use in enumerate(uses) if n not in early for b in use.writes}
         known = {b for n in early for b in uses[n].writes} - late_writes | set(constants)
@@ -67,10 +67,11 @@ def split_constants(func: Func, constants: Collection[Buffer]) -> Split:
 
 
 class _Use:
-    """The buffers from outside that a statement reads and writes."""
+    """The buffers from outside that a statement reads and writes, and the variables in it."""
 
     def __init__(self, statement: Stmt):
         own = {s.buffer for s in walk(statement) if isinstance(s, Allocate)}
+        self.variables = {e for e in walk(statement) if isinstance(e, Var)}
         self.calls = any(isinstance(s, CallExtern) for s in walk(statement))  # what a C function does is done at each call
         self.writes = {s.buffer for s in walk(statement) if isinstance(s, Store)} - own
         self.reads = {s.buffer for s in walk(statement) if isinstance(s, (Load, Prefetch))} - own
