@@ -542,9 +542,12 @@ class Buffer:
 
 def as_expr(value: Any) -> Expr:
     """`value` as an expression: expressions and axes as they are; a bool, int or float as a constant of dtype bool, int32 (int64 where needed), float32."""
+    if isinstance(value, Expr):
+        return value
     if isinstance(value, ExprLike):
         return value.as_expr()
-    value = as_number(value)
+    if value.__class__ is not int:
+        value = as_number(value)
     if isinstance(value, bool):
         return const(value, BOOL)
     if isinstance(value, int):
@@ -566,7 +569,7 @@ def as_number(value: Any) -> Number:
     raise TEError(f"{type(value).__name__} {str(value)[:60]!r} cannot stand in an expression: expected a number, an axis or an expression{hint}")
 
 
-def const(value: Number, dtype_: str | Expr = "int32") -> Expr:
+def const(value: Number, dtype_: str | Expr = INT32) -> Expr:
     """The constant `value` of a dtype (or of the dtype of an expression); a vector dtype gives a broadcast constant."""
     if value.__class__ is int:
         kind: Any = dtype_ if dtype_.__class__ is DType else dtype_.dtype if isinstance(dtype_, Expr) else dtype(dtype_)
@@ -743,6 +746,10 @@ def add(a: Expr, b: Expr) -> Expr:
     if known is not None:
         return known
     if a.dtype is not b.dtype or a.dtype.is_storage:
+        if a.__class__ is Ramp and b.dtype is a.dtype.element:
+            return ramp(add(a.base, b), a.stride, a.dtype.lanes)
+        if b.__class__ is Ramp and a.dtype is b.dtype.element:
+            return ramp(add(b.base, a), b.stride, b.dtype.lanes)
         a, b = _arithmetic_operands(a, b)
     kind = a.dtype
     if a.__class__ is Const:
@@ -811,6 +818,10 @@ def mul(a: Expr, b: Expr) -> Expr:
     if known is not None:
         return known
     if a.dtype is not b.dtype or a.dtype.is_storage:
+        if a.__class__ is Ramp and b.dtype is a.dtype.element:
+            return ramp(mul(a.base, b), mul(a.stride, b), a.dtype.lanes)
+        if b.__class__ is Ramp and a.dtype is b.dtype.element:
+            return ramp(mul(b.base, a), mul(b.stride, a), b.dtype.lanes)
         a, b = _arithmetic_operands(a, b)
     kind = a.dtype
     if a.__class__ is Const:

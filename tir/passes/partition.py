@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from ..affine import Terms, build, difference
-from ..bounds import constant_bounds
+from ..bounds import constant_bounds, sum_bounds
 from ..dtype import BOOL, INT32, INT64, DType
 from ..expr import HAS_CHOICE, Const, Expr, Var, add, const, le, logical_and, maximum, minimum, sub
 from ..stmt import Allocate, Bind, For, Func, If, Produce, Seq, Stmt, seq
@@ -241,7 +241,7 @@ def _at_least_zero(terms: Terms, constant: int, kind: DType) -> Expr:
 def _never_more(a: Expr, b: Expr) -> bool:
     """Whether a <= b always."""
     terms, constant = difference(b, a)
-    low = constant_bounds(build(terms, constant, INT64))[0]
+    low = sum_bounds(terms, constant, constant_bounds)[0]
     return low is not None and low >= 0
 
 
