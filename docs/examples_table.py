@@ -52,6 +52,17 @@ B = te.compute((16,), lambda i: A[i] * 2.0, name="B")
 C = te.compute((16,), lambda i: B[i] + 1.0, name="C")
 D = te.compute((16,), lambda i: B[i] * C[i], name="D")
 s, args = te.create_schedule(D.op), [A, D]""",
+    "three_stages": """
+A = te.placeholder((16,), name="A")
+B = te.compute((16,), lambda i: A[i] * 2.0, name="B")
+C = te.compute((16,), lambda i: B[i] + 1.0, name="C")
+D = te.compute((16,), lambda i: C[i] - 3.0, name="D")
+s, args = te.create_schedule(D.op), [A, D]""",
+    "library_call": """
+A = te.placeholder((16,), name="A")
+B = te.compute((16,), lambda i: A[i] * 2.0, name="B")
+C = te.extern((16,), [B], lambda ins, outs: te.call_extern("transform", ins[0], outs[0], 16), name="C", dtype="float32")
+s, args = te.create_schedule(C.op), [A, C]""",
     "window": """
 A = te.placeholder((18,), name="A")
 B = te.compute((18,), lambda i: A[i] * 2.0, name="B")
@@ -113,6 +124,7 @@ PRIMITIVES = {
     "compute_at": ("chain", SPLIT_C),
     "compute_inline": ("chain", ""),
     "compute_root": ("chain", "s[B].compute_inline()"),
+    "create_group": ("three_stages", "io, ii = s[D].split(D.op.axis[0], factor=4)"),
     "set_scope": ("chain", f"{SPLIT_C}\ns[B].compute_at(s[C], io)\ns[B].set_scope('global')"),
     "storage_align": ("rows", ""),
     "transform_layout": ("panel", ""),
@@ -246,6 +258,18 @@ ILLEGAL = {
         ("running", "outer, inner = s[Y].split(t, 4)\ns[double].compute_at(s[Y], outer)\ntw.lower(s, args)"),
         ("running", "te.create_schedule([Y.op, step.op])"),
         ("running", "tw.lower(s, [X, S, Y])"),
+    ],
+    "extern": [
+        ("library_call", "s[C].compute_root()"),
+        ("library_call", "s[B].compute_inline()\ntw.lower(s, args)"),
+        ("library_call", "s[B].set_scope('local')\ntw.lower(s, args)"),
+    ],
+    "create_group": [
+        ("three_stages", "s.create_group([], A)"),
+        ("three_stages", "s.create_group('C', A)"),
+        ("three_stages", "s.create_group(B, C)"),
+        ("three_stages", "s.create_group(C, C)"),
+        ("three_stages", "s.create_group(C, A).compute_at(s[B], B.op.axis[0])"),
     ],
     "create_schedule": [("pipeline", "te.create_schedule([])"), ("pipeline", "te.create_schedule(3)")],
     "lower": [

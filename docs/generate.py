@@ -35,6 +35,7 @@ from tilewright.tir.passes.simplify import simplify_function
 
 HERE = Path(__file__).resolve().parent
 GENERATED = "<!-- written by docs/generate.py; change docs/examples_table.py or the docstrings instead -->"
+METHODS = {**PRIMITIVES, "create_group": "schedule"}  # a group records what is done to its stages, and so is no primitive itself
 SIDE_BY_SIDE = 150  # columns; wider programs stand one above the other
 
 
@@ -152,13 +153,13 @@ def primitives() -> str:
         "its docstring shows. The messages of refusals are in [errors.md](errors.md).",
         "## Programs\n\nThe computations the calls are applied to.",
         *programs,
-        *map(primitive, in_order(table.PRIMITIVES, PRIMITIVES)),
+        *map(primitive, in_order(table.PRIMITIVES, METHODS)),
     )
 
 
 def primitive(name: str) -> str:
     """The section of a primitive: its docstring, with the sketch of before and after replaced by the real loops."""
-    on = PRIMITIVES[name]
+    on = METHODS[name]
     method = getattr(Stage if on == "stage" else Schedule, name)
     program, prepared = entry(name, "PRIMITIVES", table.PRIMITIVES, f'"{name}": ("matrix", "what is done before it, or nothing"),')
     text = inspect.cleandoc(method.__doc__)
@@ -320,7 +321,7 @@ def not_shown() -> list[str]:
     """The refusals in schedule/ that no program of ILLEGAL reaches, as file:line."""
     reached = [traceback.extract_tb(refusal(*illegal).__traceback__)[-1] for programs in table.ILLEGAL.values() for illegal in programs]
     missing = []
-    for name in ("loops", "placement", "caching", "schedule", "stage", "lower", "bounds", "storage"):
+    for name in ("loops", "placement", "caching", "schedule", "stage", "lower", "bounds", "storage", "group"):
         source = Path(inspect.getfile(Stage)).with_name(f"{name}.py")
         for node in ast.walk(ast.parse(source.read_text())):
             if (

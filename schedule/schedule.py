@@ -124,6 +124,8 @@ class Schedule(CachingPrimitives):
     def create_group(self, outputs: Any, inputs: Any, include_inputs: bool = False) -> Group:
         """The stages that compute `outputs` from `inputs` (tensors or lists of them), to be placed together: see `Group.compute_at`.
 
+        before -> after, `s.create_group(outputs=C, inputs=A).compute_at(s[D], io)`: B and C are computed inside `io` with one call.
+
         The outputs are of the group, the inputs only with `include_inputs=True`. Raises ScheduleError if a tensor is not of this schedule, there is no
         stage between, or an input is not read on the way.
         """
