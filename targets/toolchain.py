@@ -17,12 +17,15 @@ Flags, and what each changes:
     -l..., -z defs        only where C functions are called (te.extern): their libraries; one that is nowhere is an error here and not at the call
 
 -ffast-math and its parts that change results (reassociation, no NaN, no signed zeros, flush to zero) are never used.
+Where there is neither gcc nor clang, the Python package ziglang serves (`pip install ziglang`): its `zig cc` is a clang. It has no OpenMP, so
+parallel loops run in one thread, and no sanitizers. Its first compilation takes a quarter of a minute, since it builds what it links with.
 With `Target(sanitize=True)`: -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -g.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -41,6 +44,11 @@ from .loader import is_whole
 
 CANDIDATES = ("gcc", "clang", "cc")
 SOURCE_NAME, LIBRARY_NAME, COMMAND_NAME, LOG_NAME = "kernel.c", "kernel.so", "command.txt", "log.txt"
+SERIAL_NAME = "serial.c"
+_SERIAL = """/* In place of an OpenMP runtime: one thread. */
+__attribute__((visibility("hidden"))) int omp_get_thread_num(void) { return 0; }
+__attribute__((visibility("hidden"))) int omp_get_num_threads(void) { return 1; }
+"""
 
 BASE_FLAGS = (
     *("-std=gnu11", "-fPIC", "-shared", "-fno-strict-aliasing"),
@@ -51,11 +59,16 @@ SANITIZER_FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", 
 
 @dataclass(frozen=True)
 class Compiler:
-    """A C compiler: `path`, `family` ("gcc" or "clang"), `version`: the first line that it prints about itself."""
+    """A C compiler: `path`, `family` ("gcc", "clang" or "zig"), `version`: the first line that it prints about itself."""
 
     path: str
     family: str
     version: str
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """How it is called."""
+        return (self.path, "cc") if self.family == "zig" else (self.path,)
 
 
 @dataclass(frozen=True)
@@ -70,17 +83,26 @@ class Build:
 
 
 def find_compiler(name: str | None = None) -> Compiler:
-    """The compiler called `name` (a name or a path), else the one of TILEWRIGHT_CC, else the first of gcc, clang, cc; or a TargetError."""
+    """The compiler called `name` (a name or a path; "zig" may be the one of the package ziglang), else the one of TILEWRIGHT_CC, else the first of
+    gcc, clang, cc, zig; or a TargetError."""
     wanted = name or config.COMPILER.value
-    for candidate in (wanted,) if wanted else CANDIDATES:
-        path = shutil.which(candidate)
+    for candidate in (wanted,) if wanted else (*CANDIDATES, "zig"):
+        path = shutil.which(candidate) or (_packaged_zig() if candidate == "zig" else None)
         if path is not None:
             info = os.stat(path)
             return _identify(path, info.st_mtime_ns, info.st_size)
     if wanted:
         source = "Target(compiler=)" if name else config.COMPILER.name
         raise TargetError(f"compiler {wanted!r} ({source}) is not on the PATH, or not executable")
-    raise TargetError(f"no C compiler found (looked for {', '.join(CANDIDATES)}): install gcc or clang, or set {config.COMPILER.name}")
+    looked_for = ", ".join(CANDIDATES)
+    raise TargetError(f"no C compiler found (looked for {looked_for}): install gcc or clang, or `pip install ziglang`, or set {config.COMPILER.name}")
+
+
+def _packaged_zig() -> str | None:
+    """The program in the Python package ziglang, if that is installed."""
+    found = importlib.util.find_spec("ziglang")
+    folders = [] if found is None else found.submodule_search_locations or []
+    return next((path for folder in folders if (path := shutil.which("zig", path=folder)) is not None), None)
 
 
 def installed_compilers() -> list[Compiler]:
@@ -96,21 +118,25 @@ def installed_compilers() -> list[Compiler]:
 @lru_cache(maxsize=16)
 def _identify(path: str, mtime_ns: int, size: int) -> Compiler:
     """Ask a compiler for its version; the time and size of its file are arguments so that an upgraded compiler is asked again."""
+    is_zig = os.path.basename(path) == "zig"
     try:
-        text = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
+        text = subprocess.run([path, *(["cc"] if is_zig else []), "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
     except (OSError, subprocess.SubprocessError) as error:
         raise TargetError(f"compiler {path} does not answer to --version: {error}") from None
     version = text.splitlines()[0] if text else ""
-    return Compiler(path, "clang" if "clang" in text.lower() else "gcc", version)
+    return Compiler(path, "zig" if is_zig else "clang" if "clang" in text.lower() else "gcc", version)
 
 
 def flags(target: Target, compiler: Compiler, uses_openmp: bool) -> tuple[str, ...]:
     """The flags for a target, as the head of this file explains them."""
-    result = [*BASE_FLAGS, target.opt, f"-march={target.march}"]
+    march = target.march.replace("-", "_") if compiler.family == "zig" else target.march  # zig's own names: x86_64_v3
+    result = [*BASE_FLAGS, target.opt, f"-march={march}"]
     if compiler.family == "gcc":
         result.append("-fstack-reuse=none")
-    if uses_openmp:
+    if uses_openmp and compiler.family != "zig":
         result.append("-fopenmp")
+    if target.sanitize and compiler.family == "zig":
+        raise TargetError("sanitize=True needs gcc or clang: zig, the compiler of the package ziglang, has no sanitizers for C libraries")
     if target.sanitize:
         result += SANITIZER_FLAGS
         if compiler.family == "clang":
@@ -128,7 +154,9 @@ def compile_source(source: str, target: Target, *, uses_openmp: bool = False, li
     if libraries:
         whole = () if target.sanitize else ("-Wl,-z,defs",)  # the sanitizers' runtime is found when the process starts
         linked = (*(f"-l{name}" for name in libraries), "-lm", *whole)
-    command = (compiler.path, *flags(target, compiler, uses_openmp), SOURCE_NAME, "-o", LIBRARY_NAME, *linked)
+    serial = uses_openmp and compiler.family == "zig"
+    sources = (SOURCE_NAME, SERIAL_NAME) if serial else (SOURCE_NAME,)
+    command = (*compiler.command, *flags(target, compiler, uses_openmp), *sources, "-o", LIBRARY_NAME, *linked)
     key = _key(source, command, compiler, target)
     entry = cache.find(key)
     if entry is not None and is_whole(entry / LIBRARY_NAME):
@@ -136,6 +164,8 @@ def compile_source(source: str, target: Target, *, uses_openmp: bool = False, li
     damaged = entry is not None
     with cache.work_folder() as folder:
         (folder / SOURCE_NAME).write_text(source)
+        if serial:
+            (folder / SERIAL_NAME).write_text(_SERIAL)
         (folder / COMMAND_NAME).write_text(" ".join(command) + "\n" + compiler.version + "\n")
         start = time.perf_counter()
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL, check=False)

@@ -132,6 +132,35 @@ def test_unknown_architectures_are_the_compilers_to_refuse():
         toolchain.compile_source(kernels.add().source, Target("c", march="i486-turbo"))
 
 
+@pytest.fixture
+def only_zig(monkeypatch, tmp_path):
+    """A machine whose one compiler is in the package ziglang; in its place a script that does what `zig cc` does, with gcc."""
+    package = tmp_path / "packages" / "ziglang"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    real = shutil.which("gcc")
+    script = f'#!/bin/sh\n[ "$1" = cc ] || exit 1\nshift\ncase "$*" in *march=x86-*|*fopenmp*) exit 1;; esac\nexport PATH=/usr/bin:/bin\nexec {real} "$@"\n'
+    (package / "zig").write_text(script)
+    (package / "zig").chmod(0o755)
+    monkeypatch.syspath_prepend(str(package.parent))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("TILEWRIGHT_CC", raising=False)
+    return str(package / "zig")
+
+
+def test_zig_serves_where_there_is_no_other_compiler(only_zig):
+    compiler = toolchain.find_compiler()
+    assert compiler == toolchain.find_compiler("zig")
+    assert (compiler.family, compiler.command) == ("zig", (only_zig, "cc"))
+    module = compile_module(kernels.parallel_fill(12, 2), Target("c", threads=2))
+    c, ids = np.empty(12, "int32"), np.empty(1, "int32")
+    module(c, ids)
+    assert ids[0] == 1 and not c.any()  # thread 0 of 1 did it all
+    assert "-march=x86_64_v3" in toolchain.flags(Target("c", march="x86-64-v3"), compiler, False)
+    with pytest.raises(TargetError, match="no sanitizers"):
+        compile_module(kernels.add(), Target("c", sanitize=True))
+
+
 def test_compilers_that_are_not_there(monkeypatch, tmp_path):
     with pytest.raises(TargetError, match=r"compiler 'no-such-cc' \(Target\(compiler=\)\) is not on the PATH"):
         toolchain.compile_source("", Target("c", compiler="no-such-cc"))
@@ -142,7 +171,7 @@ def test_compilers_that_are_not_there(monkeypatch, tmp_path):
     assert toolchain.find_compiler().family == "gcc"
     monkeypatch.delenv("TILEWRIGHT_CC")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(TargetError, match=r"no C compiler found.*install gcc or clang"):
+    with pytest.raises(TargetError, match=r"no C compiler found.*install gcc or clang, or `pip install ziglang`"):
         toolchain.find_compiler()
     (tmp_path / "gcc").write_text("#!/bin/sh\nexit 1\n")
     (tmp_path / "gcc").chmod(0o755)
