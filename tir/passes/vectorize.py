@@ -65,7 +65,7 @@ from ..expr import (
 )  # fmt: skip
 from ..stmt import Allocate, Bind, For, Func, If, Prefetch, Seq, Stmt, Store, seq
 from ..verify import CLOSED, FLAT, NO_VECTOR_LOOPS, PARTITIONED, TYPED
-from ..visit import Rewriter, StatementRewriter, loads_of, substitute, substitute_statement
+from ..visit import Rewriter, StatementRewriter, loads_of, substitute, substitute_statement, walk
 from .copies import copy_statement
 from .lanes import IdleLanes, LaneAnalysis, as_of_any_loop, conjuncts
 from .manager import Pass
@@ -97,9 +97,15 @@ class _Loops(StatementRewriter):
     def __init__(self, target: Target, max_unrolled: int, idle: IdleLanes):
         super().__init__()
         self.target, self.max_unrolled, self.idle = target, max_unrolled, idle
+        self.written_by_others: set[Buffer] = set()  # stored to in the parallel loop around, from outside of which they are
 
     def rewrite_For(self, node: For) -> Stmt:
+        before = self.written_by_others
+        if node.kind == "parallel" and not before:
+            own = {n.buffer for n in walk(node.body) if n.__class__ is Allocate}
+            self.written_by_others = {n.buffer for n in walk(node.body) if n.__class__ is Store} - own
         body = self.rewrite_statement(node.body)
+        self.written_by_others = before
         if node.kind != "vectorized":
             return node.with_body(body)
         inner_vectors = body is not node.body
@@ -153,7 +159,7 @@ class _Loops(StatementRewriter):
         if lanes == 1:
             body = substitute_statement(s.body, {s.var: first})
         else:
-            body = _Lanes(analysis, self.idle, first, lanes).statement(s.body)
+            body = _Lanes(analysis, self.idle, first, lanes, self.written_by_others).statement(s.body)
         if block is None:
             return body
         kind = "unrolled" if blocks <= self.max_unrolled else "serial"
@@ -163,11 +169,13 @@ class _Loops(StatementRewriter):
 class _Lanes(Rewriter):
     """Rewrites the body of one loop for `lanes` iterations at once, the first of them `first`.
 
-    `mask` is the condition under which lanes run here, None where all do; `some`: whether then at least one does.
+    `mask` is the condition under which lanes run here, None where all do; `some`: whether then at least one does. Of what threads write meanwhile
+    (`written_by_others`) idle lanes read nothing: it might be just what another thread writes.
     """
 
-    def __init__(self, analysis: LaneAnalysis, idle: IdleLanes, first: Expr, lanes: int):
+    def __init__(self, analysis: LaneAnalysis, idle: IdleLanes, first: Expr, lanes: int, written_by_others: set[Buffer]):
         super().__init__()
+        self.written_by_others = written_by_others
         self.analysis, self.idle, self.first, self.lanes = analysis, idle, first, lanes
         self.variables: dict[Var, Expr] = {analysis.lane: ramp(first, 1, lanes)}
         self.buffers: dict[Buffer, Buffer] = {}
@@ -204,7 +212,7 @@ class _Lanes(Rewriter):
     def rewrite_Load(self, node: Load) -> Expr:
         buffer, index = self._place(node.buffer, self.rewrite(node.indices[0]))
         predicate = None if node.predicate is None else self.rewrite(node.predicate)
-        if self.mask is not None and not (index.dtype.lanes == 1 and self.some) and not always_inside(buffer, index):
+        if self.mask is not None and not (index.dtype.lanes == 1 and self.some) and not (buffer not in self.written_by_others and always_inside(buffer, index)):
             predicate = self.mask if predicate is None else logical_and(self.mask, predicate)
             index = self._vector(index)
         elif predicate is not None and predicate.dtype.lanes > 1:
