@@ -15,11 +15,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 from lowering_workloads import WORKLOADS, chain
 
 BUDGET = {  # nodes built, rules tried
-    "matmul": (660, 100),
-    "conv2d": (300, 400),
-    "attention": (420, 150),
-    "softmax": (260, 50),
-    "chain": (620, 120),
+    "matmul": (470, 60),
+    "conv2d": (205, 345),
+    "attention": (285, 115),
+    "softmax": (170, 10),
+    "chain": (480, 50),
 }
 
 
