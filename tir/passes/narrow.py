@@ -83,9 +83,8 @@ class _Narrower(Rewriter):
             found = low is not None and high is not None and low >= _LOW and high <= _HIGH
             stays = found and e.dtype.element is INT32
             if not self._is_leaf(e):
-                operands = (e.then, e.otherwise) if isinstance(e, Choice) else e.children  # a condition has its own widths
-                stays = stays and operands is e.children
-                for operand in operands:
+                stays = stays and not isinstance(e, Choice)
+                for operand in (e.then, e.otherwise) if isinstance(e, Choice) else e.children:  # a condition has its own widths
                     found = found and self.fits(operand)
                     stays = stays and operand in self._stays
             elif e.__class__ is Var:
