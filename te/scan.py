@@ -231,5 +231,3 @@ def check_whole(outputs: Iterable[Operation]) -> None:
             if home is not None and op is not home and owner.get(op) is not home:
                 raise TEError(f"{op.name!r} reads {tensor.name!r}, which exists inside the steps of scan {home.name!r} only: "
                               f"read an output of the scan, {', '.join(t.name for t in home.outputs)}")  # fmt: skip
-
-

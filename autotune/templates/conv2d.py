@@ -1,8 +1,9 @@
-"""Convolutions in two dimensions, NCHW and NHWC, dense and grouped.
+"""Convolutions in two dimensions, NCHW and NHWC, dense and grouped; quantised ones too.
 
 Output channels lie in the vector lanes and neighbouring columns of the output in the rows of a register tile: then any stride, dilation or
 width of the image reads the input as scalars that are broadcast, and the weights as whole vectors. For NCHW the weights are packed so that
 their output channels are contiguous, and the tile is turned when it is written. The padded input is stored, once.
+Where the weights are computed (less their zero points), what is stored of them is packed.
 (Compare E. Georganas et al., "Anatomy of High-Performance Deep Learning Convolutions on SIMD Architectures", SC 2018.)
 """
 
@@ -16,7 +17,7 @@ from ...te.library.operator import Operator
 from ..canonical import constant_shape
 from ..space import Config
 from .general import general
-from .register_tile import ROWS, default_rows, default_width, tile_widths
+from .register_tile import ROWS, default_rows, default_width, local_sums, sums_and_weights, tile_widths
 from .threads import parallel_knob
 
 _PARALLEL_WORK = 1 << 18  # multiply-adds
@@ -25,10 +26,11 @@ _PARALLEL_WORK = 1 << 18  # multiply-adds
 def conv2d(cfg: Config, op: Operator) -> Schedule:
     """A schedule of te.library.conv2d."""
     nhwc = op.options.get("layout", "NCHW") == "NHWC"
-    _, weights, out = op.args
+    weights, out = op.args[1], op.output
     channels = constant_shape(out)[3 if nhwc else 1]
     group = channels // int(op.options.get("groups", 1))
-    lanes, registers = cfg.target.lanes(out.dtype.bytes), cfg.target.vector_registers
+    sums, computed = sums_and_weights(op)
+    lanes, registers = cfg.target.lanes(sums.dtype.bytes), cfg.target.vector_registers
     widths = [width for width in tile_widths(group, lanes) if group == channels or group % width[0] == 0]
     if group < lanes or not widths:
         return general(cfg, op.args)  # too few channels for a vector: columns of the image take the lanes
@@ -50,7 +52,8 @@ def conv2d(cfg: Config, op: Operator) -> Schedule:
 
     schedule = create_schedule(out.op)
     turned = None if nhwc else schedule.cache_write(out, "local")
-    stage, local = schedule[out], schedule[schedule.cache_write(out if turned is None else turned, "local")]
+    written = None if sums is not out else out if turned is None else turned
+    stage, local = schedule[out], local_sums(schedule, sums, written)
     n, o, y, x = stage.op.axis if not nhwc else (stage.op.axis[0], stage.op.axis[3], *stage.op.axis[1:3])
     panel, channel = stage.split(o, factor=tile)
     block, line = stage.split(y, factor=lines)
@@ -68,12 +71,14 @@ def conv2d(cfg: Config, op: Operator) -> Schedule:
     _accumulate(local, nhwc, unroll)
     if turned is not None:
         _turn(schedule[turned], stage, column_tile)
-    packed = cfg.define_knob("pack", [False, True]).val if nhwc else True
+    packed = cfg.define_knob("pack", [False, True]).val if nhwc and computed is None else True
     if packed:
-        _pack(schedule, weights, local, tile, nhwc, parallel)
-    for found in schedule.stages:
-        if getattr(found.op, "tag", "") == "pad":
-            _pad(cfg, found, nhwc, parallel, lanes)
+        _pack(schedule[computed if computed is not None else schedule.cache_read(weights, "global", [local])], tile, nhwc, parallel)
+    inputs = [found for found in schedule.stages if getattr(found.op, "tag", "") in ("pad", "activations")]
+    for found in inputs[:-1]:
+        found.compute_inline()
+    if inputs:
+        _pad(cfg, inputs[-1], nhwc, parallel, lanes)
     return schedule
 
 
@@ -107,9 +112,8 @@ def _turn(turned: Any, stage: Any, at: Any) -> None:
     turned.compute_at(stage, at)
 
 
-def _pack(schedule: Schedule, weights: Any, reader: Any, tile: int, nhwc: bool, in_parallel: bool) -> None:
+def _pack(packed: Any, tile: int, nhwc: bool, in_parallel: bool) -> None:
     """Weights by panels of `tile` output channels, the channels of a panel contiguous."""
-    packed = schedule[schedule.cache_read(weights, "global", [reader])]
     if nhwc:
         packed.transform_layout(lambda r, q, c, o: [o // tile, r, q, c, o % tile])
         r, q, c, o = packed.op.axis

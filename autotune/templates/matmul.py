@@ -1,20 +1,24 @@
-"""Products of matrices: matmul, dense, batch_matmul.
+"""Products of matrices: matmul, dense, batch_matmul; and quantised ones.
 
 The classic blocked product: row blocks in parallel, panels of the right operand packed so that they stream through the cache, a tile of
 the result in registers. Sizes of the tile follow from the registers (Goto and van de Geijn, "Anatomy of High-Performance Matrix
 Multiplication", 2008): rows x vectors of accumulators, plus one row of the right operand and one broadcast, must fit.
+
+Where the right operand is computed (weights without their zero points, dequantised weights), what is stored of it takes the place of the
+packed copy: all of it, or the panel in work; or nothing, which suits few rows.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from ...schedule.schedule import Schedule, create_schedule
 from ...te.library.operator import Operator
 from ...te.tensor import Tensor
 from ..canonical import constant_shape
 from ..space import Config
-from .register_tile import ROWS, default_rows, default_width, pack_rows, tile_widths
+from .register_tile import ROWS, default_rows, default_width, local_sums, pack_rows, sums_and_weights, tile_widths
 from .threads import parallel_knob
 
 _PARALLEL_WORK = 1 << 19  # multiply-adds
@@ -23,14 +27,15 @@ _BLOCKS = (1, 2, 4, 8, 16, 32)
 
 def matmul(cfg: Config, op: Operator) -> Schedule:
     """[batch,] rows, columns = sum over the reduction of left[.., row, k] * right[.., k, column] (dense: right[column, k])."""
-    left, right, out = op.args
+    left, right, out = op.args[0], op.args[1], op.output
     schedule = create_schedule(out.op)
     rows, columns = constant_shape(out)[-2:]
     depth = constant_shape(left)[-1]
-    lanes = cfg.target.lanes(out.dtype.bytes)
+    sums, weights = sums_and_weights(op)
+    lanes = cfg.target.lanes(sums.dtype.bytes)
     registers = cfg.target.vector_registers
 
-    accumulator = schedule.cache_write(out, "local")
+    local = local_sums(schedule, sums, out if sums is out else None)
     tile_columns = cfg.define_split("columns", columns, candidates=tile_widths(columns, lanes), default=[default_width(columns, lanes)]).factors[0]
     heights = [r for r in ROWS if r <= rows]
     tile_rows = cfg.define_split(
@@ -40,10 +45,11 @@ def matmul(cfg: Config, op: Operator) -> Schedule:
     block = cfg.define_knob("row_tiles_per_block", _BLOCKS, default=_default_block(-(-rows // tile_rows), cfg.target.threads)).val
     cfg.constrain(["rows", "row_tiles_per_block"], lambda r, n: n == 1 or r[-1] * n < 2 * rows)
     packed = cfg.define_knob("pack", [True, False], default=rows >= 4 * tile_rows and depth * columns >= 64 * 64).val
-    unroll = cfg.define_split("unroll", depth, max_factor=8).factors[0]
-    panels_outside = cfg.define_knob("panels_outside", [False, True]).val
+    pairs = op.name == "int4_matmul" and not packed  # both weights of a byte together
+    unroll = cfg.define_split("unroll", depth, max_factor=8, default=[2 if pairs else 1]).factors[0]
+    panels_outside = cfg.define_knob("panels_outside", [False, True], default=weights is not None).val
 
-    cfg.suggest(panels_outside=True)
+    cfg.suggest(panels_outside=not panels_outside)
     cfg.suggest(pack=not packed)
     cfg.suggest(row_tiles_per_block=4)
 
@@ -60,7 +66,6 @@ def matmul(cfg: Config, op: Operator) -> Schedule:
     if parallel:
         stage.parallel(outermost)
 
-    local = schedule[accumulator]
     local.compute_at(stage, row_tile)
     *_, local_row, local_column = local.op.axis
     (k,) = local.op.reduce_axis
@@ -71,17 +76,52 @@ def matmul(cfg: Config, op: Operator) -> Schedule:
     local.reorder(*k_loops, local_row, local_column)
     local.vectorize(local_column)
     local.unroll(local_row)
-    if packed:
-        _pack(schedule, right, accumulator, tile_columns, dense=op.name == "dense", in_parallel=parallel)
+    if weights is not None:
+        _place_weights(schedule, weights, tile_columns, packed, parallel, (stage, panel if panels_outside else None))
+    elif packed:
+        _pack(schedule, right, local, tile_columns, dense=op.name == "dense", in_parallel=parallel)
+    for found in schedule.stages:
+        if getattr(found.op, "tag", "") == "activations":
+            _place_activations(cfg, found, lanes, parallel, worthwhile=columns >= 4 * tile_columns)
     return schedule
 
 
-def _pack(schedule: Schedule, right: Tensor, reader: Tensor, width: int, *, dense: bool, in_parallel: bool) -> None:
+def _place_weights(schedule: Schedule, weights: Tensor, width: int, stored: bool, in_parallel: bool, panel: tuple[Any, Any]) -> None:
+    """A computed right operand: panel by panel where the panels are the outer loop, else all panels at once; or computed again at each use."""
+    stage = schedule[weights]
+    consumer, loop = panel
+    if not stored:
+        stage.compute_inline()
+    elif loop is not None:
+        stage.compute_at(consumer, loop)
+        stage.vectorize(stage.op.axis[-1])
+    else:
+        _by_panels(stage, width, in_parallel)
+
+
+def _place_activations(cfg: Config, stage: Any, lanes: int, in_parallel: bool, worthwhile: bool) -> None:
+    """Computed rows: stored, so that a broadcast is a load, or computed again at each use."""
+    if not cfg.define_knob("store_rows", [True, False], default=worthwhile).val:
+        stage.compute_inline()
+        return
+    i, k = stage.op.axis
+    _, lane = stage.split(k, factor=lanes)
+    stage.vectorize(lane)
+    if in_parallel:
+        stage.parallel(i)
+
+
+def _pack(schedule: Schedule, right: Tensor, reader: Any, width: int, *, dense: bool, in_parallel: bool) -> None:
     """A copy of the right operand whose panels of `width` columns lie one after another, rows of a panel contiguous."""
     stage = schedule[schedule.cache_read(right, "global", [reader])]
     if dense:
         pack_rows(stage, width, in_parallel)
-        return
+    else:
+        _by_panels(stage, width, in_parallel)
+
+
+def _by_panels(stage: Any, width: int, in_parallel: bool) -> None:
+    """[.., k, j] stored as [.., j // width, k, j % width]."""
     *batch, k, j = stage.op.axis
     if batch:
         stage.transform_layout(lambda b, k, j: [b, j // width, k, j % width])

@@ -4,7 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...schedule.schedule import Schedule
+from ...te.library.operator import Operator
+from ...te.tensor import Tensor
+
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14)
+
+
+def sums_and_weights(op: Operator) -> tuple[Tensor, Tensor | None]:
+    """The tensor of the sums, which is the output unless that is made from them; and the right operand, where it is computed."""
+    sums = op.output if _is_reduced(op.output) else next(filter(_is_reduced, op.output.op.input_tensors))
+    return sums, next((t for t in sums.op.input_tensors if getattr(t.op, "tag", "") == "weights"), None)
+
+
+def _is_reduced(tensor: Tensor) -> bool:
+    return bool(getattr(tensor.op, "reduce_axis", ()))
+
+
+def local_sums(schedule: Schedule, sums: Tensor, written: Tensor | None) -> Any:
+    """The stage that sums, in registers: a copy of the tensor `written`, or `sums` where that is an intermediate anyway."""
+    if written is not None:
+        return schedule[schedule.cache_write(written, "local")]
+    schedule[sums].set_scope("local")
+    return schedule[sums]
 
 
 def tile_widths(columns: int, lanes: int) -> list[list[int]]:

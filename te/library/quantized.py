@@ -4,7 +4,8 @@ A quantised number q stands for the real number scale * (q - zero point). Sums o
 back rounds. See B. Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference",
 arXiv:1712.05877; for weights of four bits with a scale for each group, E. Frantar et al., "GPTQ", arXiv:2210.17323.
 
-Zero points are subtracted from the operands, once for each weight where a schedule stores what comes of it; the differences are int16.
+Zero points are subtracted from the operands in stages of their own, which a schedule may store: the weights' as int16, since they are read as
+vectors, the activations' as int32, since each is broadcast to a vector.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ def quantized_matmul(
     check_sizes(M=M, N=N, K=K)
     _check_dtypes("quantized_matmul", dtype, weight_dtype, out_dtype, a_zero, out_zero)
     A, B, S, Z = api.placeholder((M, K), dtype, "A"), api.placeholder((K, N), weight_dtype, "B"), *_scales(N, weight_dtype)
-    Az = A if a_zero == 0 else api.compute((M, K), lambda i, k: A[i, k].astype("int16") - a_zero, "Az", tag="shift")
+    Az = api.compute((M, K), lambda i, k: A[i, k].astype("int32") - a_zero, "Az", tag="activations")
     Bz = api.compute((K, N), lambda k, j: B[k, j].astype("int16") - Z[j].astype("int16"), "Bz", tag="weights")
     k = reduce_axis((0, K), "k")
-    P = api.compute((M, N), lambda i, j: reduce.sum(Az[i, k].astype("int32") * Bz[k, j].astype("int32"), axis=k), "P", tag="quantized_sum")
+    P = api.compute((M, N), lambda i, j: reduce.sum(Az[i, k] * Bz[k, j].astype("int32"), axis=k), "P", tag="quantized_sum")
     C = api.compute((M, N), lambda i, j: _requantized(P[i, j], S[j], out_zero, out_dtype), "C", tag="quantized_matmul")
 
     def reference(a: Any, b: Any, s: Any, z: Any) -> Any:
@@ -85,7 +86,7 @@ def quantized_conv2d(
     F = api.placeholder((CO, CG, KH, KW) if nchw else (KH, KW, CG, CO), weight_dtype, "W")
     S, Z = _scales(CO, weight_dtype)
     channel = 0 if nchw else 3
-    Xz = X if x_zero == 0 else api.compute(X.shape, lambda *i: X(*i).astype("int16") - x_zero, "Xz", tag="shift")
+    Xz = api.compute(X.shape, lambda *i: X(*i).astype("int32") - x_zero, "Xz", tag="activations")
     Xp = pad_spatial(Xz, shape.padding, 2 if nchw else 1)
     Fz = api.compute(F.shape, lambda *i: F(*i).astype("int16") - Z[i[channel]].astype("int16"), "Wz", tag="weights")
     P = convolve(Xp, Fz, N, shape, groups, layout, "int32", "P")
@@ -122,8 +123,8 @@ def int4_matmul(M: int, N: int, K: int, group: int = 32, dtype: str = "float32",
     S, Z = api.placeholder((K // group, N), dtype, "S"), api.placeholder((K // group, N), "uint8", "Z")
 
     def dequantized(k: Any, j: Any) -> Any:
-        four_bits = (B[k // 2, j] >> (k % 2 * 4).astype("uint8")) & 15
-        return (four_bits.astype("int32") - Z[k // group, j].astype("int32")).astype(acc) * S[k // group, j].astype(acc)
+        four_bits = (B[k // 2, j].astype("int32") >> (k % 2 * 4)) & 15  # int32: CPUs have no shifts of bytes
+        return (four_bits - Z[k // group, j].astype("int32")).astype(acc) * S[k // group, j].astype(acc)
 
     Bf = api.compute((K, N), dequantized, "Bf", tag="weights")
     k = reduce_axis((0, K), "k")
