@@ -200,6 +200,8 @@ class LoopPrimitives(StageState):
     def _mark_kind(self, axis: IterVar, kind: str, primitive_name: str) -> None:
         self.leaf(axis, primitive_name)
         mark = self.marks.get(axis)
+        if mark is not None and mark.intrinsic is not None:
+            raise ScheduleError(f"{primitive_name} on stage {self.name}: axis {self.axis_name(axis)} {self.asked_of(axis)}; mark a loop outside of it")
         if mark is not None and mark.kind not in ("serial", kind):
             what = f"bound to {mark.thread.thread_tag}" if mark.thread is not None else f"marked {mark.kind}"
             raise ScheduleError(f"{primitive_name} on stage {self.name}: axis {self.axis_name(axis)} is already {what}; "

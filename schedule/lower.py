@@ -23,6 +23,7 @@ from .relation import Extent
 from .scan_storage import Access, ScanStorage
 from .schedule import Schedule
 from .stage import position_of
+from .tensorize import Match, Nest, check_guards, check_plain, check_surroundings, intrinsic_at
 
 
 class _Redirect(Substitute):
@@ -245,7 +246,7 @@ class _Nest:
         """The nest from a leaf inwards; `guards` are those not placed yet."""
         ready = [g for g in guards if g.variables <= self.bound]
         waiting = [g for g in guards if not g.variables <= self.bound]
-        if position == self.first_reduce:
+        if position == self.first_reduce and not self._whole_by_intrinsic(position):
             late = [g for g in ready if g.on_reduction]
             ready = [g for g in ready if not g.on_reduction]
             initial = self._initial_values(position, [g for g in waiting if not g.on_reduction])
@@ -260,6 +261,8 @@ class _Nest:
                 return seq()
             return self._update() if self.first_reduce is not None else self._assign(self.loops.body)
         leaf = self.leaves[position]
+        if intrinsic_at(self.stage, leaf) is not None:
+            return self._tensorized(position, guards)
         variable, extent = self.loops.variables[leaf], as_expr(self.loops.extents[leaf])
         kind, mark = "serial", self.stage.marks.get(leaf)
         if mark is not None:
@@ -291,6 +294,55 @@ class _Nest:
         ready = [g for g in guards if g.variables <= self.bound]
         return _guarded(ready, self._rest(position, [g for g in guards if not g.variables <= self.bound]))
 
+    def _whole_by_intrinsic(self, position: int) -> bool:
+        """Whether an intrinsic at a leaf does a whole reduction, initial values too."""
+        intrinsic = intrinsic_at(self.stage, self.leaves[position]) if position < len(self.leaves) else None
+        inside = self.first_reduce is not None and position <= self.first_reduce
+        return intrinsic is not None and intrinsic.body is not None and inside and self.loops.init is None
+
+    def _tensorized(self, position: int, guards: Sequence[Guard]) -> Stmt:
+        """The intrinsic in the place of a leaf and the loops inside."""
+        leaf, stage = self.leaves[position], self.stage
+        check_plain(stage, position)
+        check_surroundings(stage, position)
+        check_guards(stage, leaf, [g.condition for g in guards], {self.loops.variables[each] for each in self.leaves[position:]})
+        for each in self.leaves[position:]:
+            here = self.emitter.attached.get((stage, each))
+            if here:
+                raise ScheduleError(f"tensorize on stage {stage.name}: stage {here[0].stage.name} is computed at axis {stage.axis_name(each)}, inside the "
+                                    f"loops that intrinsic {stage.marks[leaf].intrinsic.name} takes the place of; attach it to a loop outside")  # fmt: skip
+        match = self._match(position)
+        if self.first_reduce is None or self._whole_by_intrinsic(position):
+            assert match.intrinsic.body is not None
+            return match.call(match.intrinsic.body)
+        if match.intrinsic.update is None:
+            raise ScheduleError(f"tensorize on stage {stage.name}: intrinsic {match.intrinsic.name} does whole reductions only (it has no update=), "
+                                f"but axis {stage.axis_name(leaf)} holds a part of one, or the reduction has init=")  # fmt: skip
+        update = match.call(match.intrinsic.update)
+        return update if position >= self.first_reduce else seq(self._initial_values(position, []), update)
+
+    def _match(self, position: int) -> Match:
+        """The nest at a leaf, compared with the pattern of the intrinsic there."""
+        leaves = self.leaves[position:]
+        intrinsic = intrinsic_at(self.stage, leaves[0])
+        assert intrinsic is not None
+        condition = None if self.loops.condition is None else self.redirect.rewrite(self.loops.condition)
+        loops = [(leaf, self.loops.variables[leaf], self.loops.extents[leaf]) for leaf in leaves]
+        targets = self._targets()
+        if len(targets) != 1:
+            raise ScheduleError(f"tensorize on stage {self.stage.name}: it computes {len(targets)} tensors together; an intrinsic computes one")
+        return Match(intrinsic, Nest(self.stage, loops, targets[0], self.redirect.rewrite(self.loops.body[0]), condition))
+
+    def _init_by_intrinsic(self, position: int, guards: Sequence[Guard]) -> tuple[int, Stmt] | None:
+        """From which leaf on an intrinsic stores the initial values, and the call; None if loops do."""
+        at = next((n for n in range(len(self.leaves)) if intrinsic_at(self.stage, self.leaves[n]) is not None), None)
+        if at is None or self.loops.init is not None or position > at:
+            return None
+        match = self._match(at)
+        if match.intrinsic.init is None:
+            return None
+        return at, match.call(match.intrinsic.init)
+
     def _targets(self) -> list[tuple[Buffer, tuple[Expr, ...]]]:
         found = []
         for tensor in self.stage.outputs:
@@ -310,8 +362,10 @@ class _Nest:
         """What the reduction starts from, in loops of its own over the data-parallel leaves inside the reduction."""
         op = self.stage.op
         values = self.loops.init if self.loops.init is not None else op.reducer.identity([t.dtype for t in self.stage.outputs])
-        inner = [leaf for leaf in self.leaves[position:] if leaf.kind == "spatial"]
-        body = self._assign(values)
+        by_intrinsic = self._init_by_intrinsic(position, guards)
+        leaves = self.leaves[position:] if by_intrinsic is None else self.leaves[position : by_intrinsic[0]]
+        inner = [leaf for leaf in leaves if leaf.kind == "spatial"]
+        body = self._assign(values) if by_intrinsic is None else by_intrinsic[1]
         placed = [self.loops.variables[leaf] for leaf in inner]
         fresh = {v: Var(v.name, v.dtype, v.bounds) for v in placed}
         for number in range(len(inner), -1, -1):

@@ -17,10 +17,11 @@ from .group import Group, stages_between
 from .loops import LoopPrimitives
 from .stage import Attach, position_of
 from .storage import StoragePrimitives
+from .tensorize import TensorizePrimitive
 from .trace import Trace, trace_as_python
 
 
-class Stage(LoopPrimitives, StoragePrimitives):
+class Stage(LoopPrimitives, StoragePrimitives, TensorizePrimitive):
     """One operation in a schedule, with its primitives: `s[T].split(...)`."""
 
 

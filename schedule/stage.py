@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..te.axis import IterVar
 from ..te.extern import ExternOp
+from ..te.intrin import TensorIntrin
 from ..te.op import ComputeOp, PlaceholderOp
 from ..te.scan import ScanOp
 from ..te.tensor import Tensor
@@ -39,6 +40,7 @@ class LoopMark:
     kind: str = "serial"
     thread: IterVar | None = None
     pragmas: tuple[tuple[str, int | str], ...] = ()
+    intrinsic: TensorIntrin | None = None  # takes the place of this loop and those inside
 
 
 ROOT = Attach()
@@ -95,7 +97,7 @@ class StageState:
         new.__dict__.update(self.__dict__)
         new.schedule = schedule
         new.leaf_iter_vars, new.relations = list(self.leaf_iter_vars), list(self.relations)
-        new.marks = {axis: LoopMark(m.kind, m.thread, m.pragmas) for axis, m in self.marks.items()}
+        new.marks = {axis: LoopMark(m.kind, m.thread, m.pragmas, m.intrinsic) for axis, m in self.marks.items()}
         new.alignment, new.prefetches = dict(self.alignment), list(self.prefetches)
         new._axis_names, new._retired_names = dict(self._axis_names), set(self._retired_names)
         return new
@@ -178,6 +180,8 @@ class StageState:
         mark = self.marks.get(axis)
         if mark is not None and mark.kind != "serial":
             return f"is already marked {mark.kind}"
+        if mark is not None and mark.intrinsic is not None:
+            return f"is already replaced by the intrinsic {mark.intrinsic.name}"
         if mark is not None and mark.pragmas:
             return f"already has the pragma {mark.pragmas[0][0]!r}"
         prefetched = next((tensor.name for tensor, at, _ in self.prefetches if at is axis), None)
@@ -240,6 +244,8 @@ class StageState:
         for axis in self.leaf_iter_vars:
             mark = self.marks.get(axis)
             kind = "" if mark is None or mark.kind == "serial" else f":{mark.thread.thread_tag if mark.thread is not None else mark.kind}"
+            if mark is not None and mark.intrinsic is not None:
+                kind = f":{mark.intrinsic.name}"
             loops.append(f"{self.axis_name(axis)}{kind}")
         scope = "" if self.scope is None else f", in {self.scope}"
         buffer = (", double buffered" if self.is_double_buffered else "") + (", rolling" if self.is_rolling else "")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from ..te.axis import IterVar, thread_axis
+from ..te.intrin import TensorIntrin
 from ..te.tensor import Tensor
 from ..tir.dtype import whole_number
 from ..tir.errors import ScheduleError
@@ -186,6 +187,8 @@ def _encode(schedule: Any, value: Any, near: Sequence[Any]) -> Any:
         return _encode_condition(schedule, value, near)
     if isinstance(value, Tensor):
         return {"tensor": [schedule[value].name, value.value_index]}
+    if isinstance(value, TensorIntrin):
+        return value.name  # by which a replay finds it
     if isinstance(value, Layout):
         return {"layout": value.data}
     if isinstance(value, (list, tuple)):

@@ -15,7 +15,7 @@ from typing import ClassVar
 from ..tir.errors import InternalError
 from ..tir.expr import Buffer, Const, Expr, Load, Var
 from ..tir.printer import Names, expression_text
-from ..tir.stmt import Allocate, Bind, CallExtern, For, Func, If, Prefetch, Produce, Seq, Stmt, Store
+from ..tir.stmt import Allocate, Bind, CallExtern, CallIntrinsic, For, Func, If, IntrinsicCode, Prefetch, Produce, Seq, Stmt, Store
 from ..tir.target import Target
 from ..tir.visit import children, dispatch_table, walk
 from .c_expressions import PRODUCT, SUM, UNARY, CExpressions, constant_stride, in_memory, natural_mask_bits
@@ -55,6 +55,7 @@ class CGenerator(CExpressions):
         self._stage = ""  # whose loops are being written
         self._threads_begin = self._thread_bytes = ""
         self._bodies: dict[str, str] = {}  # the functions that parallel loops call, by name
+        self._intrinsics: dict[IntrinsicCode, tuple[str, str]] = {}  # the name and the text of the function for each
         self._types: dict[Var, str] = {}  # the C types of variables
         self._externs: list[str] = []  # declarations of C functions that are called
         self._libraries: dict[str, None] = {}  # that they come from
@@ -110,7 +111,7 @@ class CGenerator(CExpressions):
             parts.append(helpers)
         if self._has_workspace():
             parts.append(ARENA_POOL)
-        parts += [*self._externs, *self._bodies.values()]
+        parts += [*self._externs, *(text for _, text in self._intrinsics.values()), *self._bodies.values()]
         return "\n".join(parts) + f"\n{head}\n{{\n{self.out.text()}}}\n"
 
     def _signature(self, declared: Sequence[Buffer]) -> tuple[tuple[ArgumentSpec, ...], tuple[str, ...]]:
@@ -242,6 +243,25 @@ class CGenerator(CExpressions):
         self._externs.append(f'extern void {name}({", ".join(parameters) or "void"}) __asm__("{s.symbol}");')
         self._libraries.update(dict.fromkeys((*s.libraries, "c")))
         self.out.line(f"{name}({', '.join(values)});")
+
+    def write_CallIntrinsic(self, s: CallIntrinsic) -> None:
+        values = []
+        for first, steps in zip(s.loads, s.steps, strict=True):
+            values.append(self.address(first.buffer, self._flat_index(first.buffer, first.indices, s)))
+            values += [self.text(along[0]) for along in steps]
+        self.out.line(f"{self._intrinsic(s)}({', '.join(values)});")
+
+    def _intrinsic(self, s: CallIntrinsic) -> str:
+        """The name of the function that an intrinsic is."""
+        if s.code not in self._intrinsics:
+            name = f"tw_intrinsic_{s.code.name}_{len(self._intrinsics)}"
+            parameters = []
+            for number, (operand, first, steps) in enumerate(zip(s.code.operands, s.loads, s.steps, strict=True)):
+                parameters.append(f"{'const ' if number else ''}{scalar_type(first.buffer.dtype)} *{operand}")
+                parameters += [f"int64_t {operand}_{dimension}" for dimension in range(len(steps))]
+            text = f"static inline __attribute__((always_inline, unused)) void {name}({', '.join(parameters)})\n{{\n{s.code.c.strip(chr(10))}\n}}\n"
+            self._intrinsics[s.code] = name, text
+        return self._intrinsics[s.code][0]
 
     def write_Store(self, s: Store) -> None:
         index = self._flat_index(s.buffer, s.indices, s)
@@ -392,7 +412,7 @@ def _copies(loop: For, stores: int) -> int | None:
 
 def _stores(s: Stmt) -> int:
     """The stores in `s` when the unrolled loops in it are written out: those of nested loops multiply."""
-    if isinstance(s, Store):
+    if isinstance(s, (Store, CallIntrinsic)):
         return 1
     inside = sum(_stores(child) for child in children(s) if isinstance(child, Stmt))
     return inside * (_copies(s, inside) or 1) if isinstance(s, For) else inside

@@ -7,7 +7,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from ..tir.expr import Buffer, Choice, Expr, Load, Var
-from ..tir.stmt import Allocate, Bind, For, Prefetch, Stmt, Store
+from ..tir.stmt import Allocate, Bind, CallIntrinsic, For, Prefetch, Stmt, Store
 from ..tir.visit import Visitor, walk
 from .c_expressions import constant_piece
 
@@ -28,6 +28,12 @@ class _StackAccesses(Visitor):
 
     def visit_Store(self, node: Store) -> None:
         self._note(node.buffer, node.indices)
+        self.visit_children(node)
+
+    def visit_CallIntrinsic(self, node: CallIntrinsic) -> None:
+        for first in node.loads:
+            if first.buffer in self.pieces:
+                self.pieces[first.buffer].add(None)  # its address is taken
         self.visit_children(node)
 
     def _note(self, buffer: Buffer, indices: tuple[Expr, ...]) -> None:

@@ -5,7 +5,7 @@ Read in this order: axis, tensor, op, reduce, api, graph, check, scan, extern; l
 
 from typing import TYPE_CHECKING, Any
 
-from . import library
+from . import intrinsics, library
 from .api import (
     abs,
     cast,
@@ -48,6 +48,7 @@ from .api import (
 )
 from .axis import IterVar, Range, reduce_axis, thread_axis
 from .extern import ExternOp, address_of, call_extern, extern
+from .intrin import TensorIntrin, decl_tensor_intrin, tensor_intrin
 from .op import ComputeOp, Operation, PlaceholderOp, Reducer, Reduction
 from .reduce import all, any, argmax, argmin, comm_reducer, max, min, prod, sum
 from .scan import ScanOp, scan
@@ -60,10 +61,10 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "ComputeOp", "ExternOp", "IterVar", "Operation", "PlaceholderOp", "Range", "Reducer", "Reduction", "ScanOp", "Tensor", "abs",
-    "address_of", "all", "any", "argmax", "argmin", "call_extern", "cast", "ceil", "clip", "comm_reducer", "compute", "const", "cos",
-    "create_schedule", "erf", "exp", "exp2", "extern", "floor", "fma", "if_then_else", "isfinite", "isinf", "isnan", "library", "log",
-    "log1p", "log2", "max", "max_value", "maximum", "min", "min_value", "minimum", "placeholder", "popcount", "pow", "power", "prod",
-    "reduce_axis", "reinterpret", "round", "rsqrt", "scan", "select", "sigmoid", "sin", "size_var", "sqrt", "sum", "tanh",
-    "thread_axis", "trunc", "var",
+    "ComputeOp", "ExternOp", "IterVar", "Operation", "PlaceholderOp", "Range", "Reducer", "Reduction", "ScanOp", "Tensor", "TensorIntrin",
+    "abs", "address_of", "all", "any", "argmax", "argmin", "call_extern", "cast", "ceil", "clip", "comm_reducer", "compute", "const", "cos",
+    "create_schedule", "decl_tensor_intrin", "erf", "exp", "exp2", "extern", "floor", "fma", "if_then_else", "intrinsics", "isfinite",
+    "isinf", "isnan", "library", "log", "log1p", "log2", "max", "max_value", "maximum", "min", "min_value", "minimum", "placeholder",
+    "popcount", "pow", "power", "prod", "reduce_axis", "reinterpret", "round", "rsqrt", "scan", "select", "sigmoid", "sin", "size_var",
+    "sqrt", "sum", "tanh", "tensor_intrin", "thread_axis", "trunc", "var",
 ]  # fmt: skip

@@ -47,12 +47,13 @@ from .interp_support import (
     numpy_dtype,
     outside,
     popcount,
+    run_intrinsic,
     select,
     to_integer,
     vector_load,
     vector_store,
 )
-from .stmt import Allocate, Bind, CallExtern, For, Func, If, Prefetch, Produce, Seq, Stmt, Store
+from .stmt import Allocate, Bind, CallExtern, CallIntrinsic, For, Func, If, Prefetch, Produce, Seq, Stmt, Store
 from .visit import children, walk
 
 _MAX_LOOPS = 18  # Python refuses more than 20 nested blocks; deeper loops go into a function of their own
@@ -288,6 +289,16 @@ class _Emitter:
             args.append(f"{name}.reshape(-1)[{offset}:]")
         self.line(f"{self.constant('extern_function', extern_function)}({s.symbol!r})({', '.join(args)})")
 
+    def call_intrinsic(self, s: CallIntrinsic) -> None:
+        operands = []
+        for first, steps in zip(s.loads, s.steps, strict=True):
+            start = "".join(f"{self.expression(i)}, " for i in first.indices)
+            along = "".join(f"({''.join(f'{self.expression(step)}, ' for step in each)}), " for each in steps)
+            operands.append(f"({first.buffer.name!r}, {self.names[first.buffer]}, ({start}), ({along})), ")
+        code = self.fresh("code")
+        self.environment[code] = s.code
+        self.line(f"{self.constant('run_intrinsic', run_intrinsic)}({code}, ({''.join(operands)}))")
+
     def store(self, s: Store) -> None:
         buffer, name = self.names[s.buffer], s.buffer.name
         kind = s.buffer.dtype
@@ -511,4 +522,5 @@ _STATEMENTS: dict[type, Callable[[_Emitter, Any], None]] = {
     Produce: lambda emitter, s: emitter.statement(s.body),
     Prefetch: lambda emitter, s: None,
     CallExtern: _Emitter.call_extern,
+    CallIntrinsic: _Emitter.call_intrinsic,
 }  # fmt: skip

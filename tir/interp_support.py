@@ -64,6 +64,26 @@ def outside(name: str, shape: tuple[int, ...], *index: int) -> None:
     raise OutOfBounds(f"{name}[{', '.join(map(str, index))}] is outside {name} of shape {list(shape)}")
 
 
+def run_intrinsic(code: Any, operands: tuple[tuple[str, Array, tuple[int, ...], tuple[tuple[int, ...], ...]], ...]) -> None:
+    """An intrinsic on copies of its operands, (name of the buffer, buffer, first index, steps) each; the first is copied back."""
+    places, copies = [], []
+    for (name, buffer, start, steps), shape in zip(operands, code.shapes, strict=True):
+        grid = np.indices(shape)
+        where = []
+        for dimension, first in enumerate(start):
+            index = np.full(shape, first, np.int64)
+            for counts, along in zip(grid, steps, strict=True):
+                index = index + counts * along[dimension]
+            wrong = (index < 0) | (index >= buffer.shape[dimension])
+            if wrong.any():
+                outside(f"{name} (in intrinsic {code.name}, dimension {dimension})", buffer.shape, int(index[wrong][0]))
+            where.append(index)
+        places.append(tuple(where))
+        copies.append(np.array(buffer[tuple(where)]).reshape(shape))
+    code.function(*copies)
+    operands[0][1][places[0]] = copies[0]
+
+
 def _lanes(name: str, shape: tuple[int, ...], indices: tuple[Any, ...], mask: Any) -> tuple[Any, ...]:
     """The indices of the lanes in `mask` (all where it is None), checked."""
     indices = tuple(np.broadcast_arrays(*indices)) if len(indices) > 1 else indices

@@ -149,6 +149,12 @@ def _statement(s: Any, names: Any, indent: str, out: list[str]) -> None:
     elif kind == "CallExtern":
         args = [("" if to is not None else "&") + expression_text(a, names) for a, to in zip(s.args, s.types, strict=True)]
         out.append(f"{indent}call {s.symbol}({', '.join(args)})")
+    elif kind == "CallIntrinsic":
+        operands = []
+        for name, argument, steps in zip(s.code.operands, s.args, s.steps, strict=True):
+            along = "".join(f" by [{', '.join(expression_text(step, names) for step in each)}]" for each in steps)
+            operands.append(f"{name}=&{expression_text(argument, names)}{along}")
+        out.append(f"{indent}intrinsic {s.code.name}({', '.join(operands)})")
     elif kind == "Prefetch":
         out.append(f"{indent}prefetch {names.of(s.buffer)}[{', '.join(expression_text(i, names) for i in s.indices)}]")
     else:

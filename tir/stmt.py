@@ -7,11 +7,11 @@ written out; "thread" is an index of a GPU (`thread` says which).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from .dtype import DType
-from .expr import Buffer, Const, Expr, Var, as_expr
+from .expr import Buffer, Const, Expr, Load, Var, as_expr, load
 from .printer import Names, function_text, statement_lines
 
 
@@ -139,6 +139,62 @@ class CallExtern(Stmt):
     def with_args(self, args: tuple[Expr, ...]) -> CallExtern:
         """This call with other arguments."""
         return self if args is self.args else CallExtern(self.symbol, args, self.types, self.writes, self.libraries)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IntrinsicCode:
+    """What a loop nest is replaced by. `name`: a C identifier, one for each code. `operands`: their names, the written one first; `shapes`: of each.
+
+    `c`: the body of a C function whose parameters are, for each operand x, the pointer `x` and the distances `x_0`, `x_1` ... in elements between neighbours
+    along its dimensions. `function`: the same on NumPy arrays of those shapes, for the interpreter; it writes into the first.
+    """
+
+    name: str
+    operands: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    c: str
+    function: Callable[..., object]
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class CallIntrinsic(Stmt):
+    """Runs a code on parts of buffers; the first is read and written.
+
+    `args`: for each operand a Load, which stands for the address of its first element. `steps`: for each operand, for each of its dimensions, how far apart
+    neighbours are in each dimension of the buffer.
+    """
+
+    code: IntrinsicCode
+    args: tuple[Expr, ...]
+    steps: tuple[tuple[tuple[Expr, ...], ...], ...]
+
+    @property
+    def loads(self) -> tuple[Load, ...]:
+        """The first element of each operand."""
+        return tuple(a for a in self.args if isinstance(a, Load))
+
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        """All expressions: the addresses, then the steps."""
+        return (*self.args, *(step for operand in self.steps for along in operand for step in along))
+
+    def with_parts(self, parts: Sequence[Expr]) -> CallIntrinsic:
+        """This call with other expressions; itself if they are the same."""
+        if all(a is b for a, b in zip(parts, self.parts, strict=True)):
+            return self
+        rest = iter(parts[len(self.args) :])
+        steps = tuple(tuple(tuple(next(rest) for _ in along) for along in operand) for operand in self.steps)
+        return CallIntrinsic(self.code, tuple(parts[: len(self.args)]), steps)
+
+    def last(self, operand: int) -> Load:
+        """The last element of an operand."""
+        first = self.loads[operand]
+        indices = list(first.indices)
+        for extent, along in zip(self.code.shapes[operand], self.steps[operand], strict=True):
+            indices = [index + step * (extent - 1) for index, step in zip(indices, along, strict=True)]
+        found = load(first.buffer, indices)
+        assert isinstance(found, Load)
+        return found
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from . import expr as _expr
 from . import stmt as _stmt
 from .expr import HAS_LOAD, Binary, Broadcast, Buffer, Call, Cast, Choice, Const, Expr, Load, Not, Ramp, Var, broadcast, load, ramp
-from .stmt import Allocate, Bind, CallExtern, For, If, Prefetch, Produce, Seq, Stmt, Store, seq
+from .stmt import Allocate, Bind, CallExtern, CallIntrinsic, For, If, Prefetch, Produce, Seq, Stmt, Store, seq
 
 # Expressions are walked recursively, in Python frames only, which need no C stack; a computation may inline very long chains.
 _RECURSION_LIMIT = 200_000
@@ -100,6 +100,7 @@ _STATEMENT_CHILDREN: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     Produce: lambda s: (s.body,),
     Prefetch: lambda s: s.indices,
     CallExtern: lambda s: s.args,
+    CallIntrinsic: lambda s: s.parts,
 }
 
 
@@ -293,12 +294,17 @@ def _call_extern(r: Rewriter, s: CallExtern) -> Stmt:
     return s.with_args(_all(r, s.args))
 
 
+def _call_intrinsic(r: Rewriter, s: CallIntrinsic) -> Stmt:
+    return s.with_parts(_all(r, s.parts))
+
+
 def _rebuild_table() -> dict[type, Callable[[Any, Any], Any]]:
     by_base: dict[type, Callable[[Any, Any], Any]] = {
         Var: _leaf, Const: _leaf, Binary: _binary, Choice: _choice, Load: _load, Ramp: _ramp, Call: _many,
         Cast: _unary("value"), Broadcast: _broadcast, Not: _unary("a"),
         Store: _store, Seq: _seq, For: _for, If: _if, Allocate: _allocate, Bind: _bind, Produce: _produce, Prefetch: _prefetch,
         CallExtern: _call_extern,
+        CallIntrinsic: _call_intrinsic,
     }  # fmt: skip
     table: dict[type, Callable[[Any, Any], Any]] = {}
     for cls in _CLASSES.values():

@@ -14,7 +14,7 @@ import numpy as np
 
 from .dtype import INT64, DType
 from .expr import Binary, Broadcast, Buffer, Call, Cast, Const, Expr, FloorDiv, FloorMod, IfThenElse, Load, Not, Ramp, Select, Var, as_expr
-from .stmt import Allocate, Bind, CallExtern, For, Func, If, Prefetch, Stmt, Store
+from .stmt import Allocate, Bind, CallExtern, CallIntrinsic, For, Func, If, Prefetch, Stmt, Store
 from .visit import children
 
 Array = np.ndarray[Any, Any]
@@ -107,6 +107,13 @@ class _Walk:
         elif isinstance(s, Store):
             self.expressions((*s.indices, s.value, *([] if s.predicate is None else [s.predicate])), reached)
             self._access(s, reached)
+        elif isinstance(s, CallIntrinsic):
+            self.expressions(s.parts, reached)
+            for number, first in enumerate(s.loads):
+                for element in (first, s.last(number)):
+                    self._access(element, reached)
+                    if number == 0:
+                        self._access(Store(element.buffer, element.indices, element), reached)
         elif not isinstance(s, (Prefetch, CallExtern)):  # which may point anywhere, or nowhere in an empty buffer
             for child in children(s):
                 self.statement(child, reached)

@@ -9,7 +9,7 @@ from ..dtype import INT32, INT64
 from ..errors import TargetError
 from ..expr import HAS_LOAD, Buffer, Const, Expr, Load, add, as_expr, cast, const, load, maximum, mul
 from ..liveness import shared_by_threads
-from ..stmt import Allocate, Func, Prefetch, Stmt, Store
+from ..stmt import Allocate, CallIntrinsic, Func, Prefetch, Stmt, Store
 from ..target import Target
 from ..verify import CLOSED, FLAT, TYPED
 from ..visit import Rewriter
@@ -93,6 +93,11 @@ class _Flattener(Rewriter):
         if self.flat(changed.buffer) is changed.buffer:
             return changed
         return Prefetch(self.flat(changed.buffer), self._index(changed.buffer, changed.indices))
+
+    def rewrite_CallIntrinsic(self, node: CallIntrinsic) -> Stmt:
+        changed: CallIntrinsic = self.rewrite_children(node)
+        steps = tuple(tuple(self._index(old.buffer, along) for along in operand) for old, operand in zip(node.loads, changed.steps, strict=True))
+        return CallIntrinsic(changed.code, changed.args, steps)
 
     def rewrite_Allocate(self, node: Allocate) -> Stmt:
         flat, body = self.flat(node.buffer), self.rewrite_statement(node.body)

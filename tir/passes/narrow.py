@@ -35,7 +35,7 @@ from ..expr import (
     maximum,
     ramp,
 )  # fmt: skip
-from ..stmt import Allocate, Bind, For, Func, Place, Prefetch, Stmt, Store
+from ..stmt import Allocate, Bind, CallIntrinsic, For, Func, Place, Prefetch, Stmt, Store
 from ..verify import CLOSED, NARROW, TYPED
 from ..visit import Rewriter
 from .manager import Pass
@@ -198,6 +198,10 @@ class _Narrower(Rewriter):
 
     def rewrite_Prefetch(self, node: Prefetch) -> Stmt:
         return Prefetch(node.buffer, tuple(self.index(i) for i in node.indices))
+
+    def rewrite_CallIntrinsic(self, node: CallIntrinsic) -> Stmt:
+        args = [self.rewrite(a) for a in node.args]
+        return node.with_parts([*args, *map(self.index, node.parts[len(args) :])])
 
     def rewrite_For(self, node: For) -> Stmt:
         var, extent = node.var, self.index(node.extent)

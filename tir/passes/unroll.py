@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..expr import Binary, Buffer, Const, Expr, Var, const
-from ..stmt import Allocate, For, Func, If, Stmt, Store, seq
+from ..stmt import Allocate, CallIntrinsic, For, Func, If, Stmt, Store, seq
 from ..target import Target
 from ..verify import CLOSED, NO_VECTOR_LOOPS, PLACED, UNROLLED
 from ..visit import Rewriter, loads_of, operands_of, statements_in
@@ -72,7 +72,7 @@ class _Plan:
 
     def stores(self, s: Stmt) -> int:
         """The stores in `s` when it is written out as planned."""
-        if s.__class__ is Store:
+        if s.__class__ is Store or s.__class__ is CallIntrinsic:
             return 1
         if s.__class__ is For:
             return self._loop(s)  # type: ignore[arg-type]

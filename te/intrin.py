@@ -1,0 +1,168 @@
+"""Tensor intrinsics: a small computation (the pattern) and the code that does it, for s[T].tensorize.
+
+What is declared here is data; that a loop nest is the pattern is decided in schedule/tensorize.py. Ready-made ones are in intrinsics.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..tir.errors import TEError
+from ..tir.expr import Expr, Load, Var
+from ..tir.stmt import IntrinsicCode
+from ..tir.visit import loads_of
+from .axis import IterVar
+from .op import ComputeOp, PlaceholderOp
+from .tensor import Tensor
+
+_IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
+_C_WORDS = frozenset(
+    ["auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern", "float", "for", "goto", "if", "inline", "int",
+     "long", "register", "restrict", "return", "short", "signed", "sizeof", "static", "struct", "switch", "typedef", "union", "unsigned", "void", "volatile",
+     "while", "asm", "typeof"]
+)  # fmt: skip
+_PARTS = ("c", "python")
+
+_KNOWN: dict[str, TensorIntrin] = {}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TensorIntrin:
+    """A pattern and its codes. Make it with te.decl_tensor_intrin.
+
+    `body` computes the pattern; of a reduction, `update` adds the pattern's terms to what is there, and `init` stores the identity before.
+    """
+
+    name: str
+    op: ComputeOp
+    body: IntrinsicCode | None
+    init: IntrinsicCode | None
+    update: IntrinsicCode | None
+
+    @property
+    def output(self) -> Tensor:
+        """What the pattern computes."""
+        return self.op.output(0)
+
+    @property
+    def axes(self) -> tuple[IterVar, ...]:
+        """The loops of the pattern, the reduce axes last."""
+        return (*self.op.axis, *self.op.reduce_axis)
+
+    def __repr__(self) -> str:
+        return f"tensor intrinsic {self.name}: {self.op}"
+
+
+def tensor_intrin(name: str) -> TensorIntrin:
+    """The tensor intrinsic that was declared under a name; a TEError lists those that were."""
+    found = _KNOWN.get(name) if isinstance(name, str) else None
+    if found is None:
+        raise TEError(f"no tensor intrinsic is declared under the name {str(name)[:60]!r}: known are {', '.join(_KNOWN)}; "
+                      "declare it first, with te.decl_tensor_intrin(op, name=...)")  # fmt: skip
+    return found
+
+
+def decl_tensor_intrin(
+    op: Any,
+    body: Mapping[str, Any] | None = None,
+    init: Mapping[str, Any] | None = None,
+    update: Mapping[str, Any] | None = None,
+    name: str | None = None,
+) -> TensorIntrin:
+    """Declares what a loop nest can be replaced by, with s[T].tensorize(axis, intrinsic).
+
+    `op`: the pattern, a computation of placeholders with constant shapes. Each is read once, at axes of the pattern, such as
+    `c[i, j] = sum(a[i, k] * b[k, j], axis=k)`. An axis of extent 1 stands for none: with `k` of extent 1 this is an outer product added to c.
+
+    `body`, `init`, `update`: codes, each `{"c": text, "python": function}`. Of a plain computation: `body`. Of a reduction: `update` adds the terms of the
+    pattern to what the output holds, `init` (optional) stores the identity before, and `body` does both where the nest holds the whole reduction; at least
+    one of `update` and `body`. The text is the body of a C function: for each tensor x of the pattern it has the pointer `x` and the distances
+    `x_0`, `x_1` ... (int64_t, in elements) between neighbours along its dimensions; those of an `init` are of the output only. The function gets NumPy
+    arrays of the shapes of the pattern, the output first, and writes into it; the interpreter, which checks kernels, uses it.
+
+    `name`: by which it is recorded in schedules and found in replays (default: the name of `op`). A name that was declared before is declared anew.
+
+    Raises TEError if the pattern or a code is none.
+    """
+    op = op.op if isinstance(op, Tensor) else op
+    if not isinstance(op, ComputeOp):
+        raise TEError(f"decl_tensor_intrin: the pattern is {op!r}: expected a computation, as te.compute makes it")
+    name = op.name if name is None else name
+    if not isinstance(name, str) or not _IDENTIFIER.match(name):
+        raise TEError(f"decl_tensor_intrin: the name {str(name)[:60]!r} is no C identifier: expected a letter, then letters, digits and _")
+    what = f"tensor intrinsic {name}"
+    _check_pattern(op, what)
+    if op.reducer is None:
+        if body is None or init is not None or update is not None:
+            raise TEError(f"{what}: its pattern is no reduction: expected body= and neither init= nor update=")
+    elif update is None and (body is None or init is not None):
+        raise TEError(f"{what}: its pattern is a reduction: expected update= (and init=, if it has one), or body=, which does both")
+    tensors = (*op.outputs, *op.input_tensors)
+    forms = [None if given is None else _code(given, name, form, tensors) for form, given in (("body", body), ("init", init), ("update", update))]
+    found = _KNOWN[name] = TensorIntrin(name, op, *forms)
+    return found
+
+
+def _code(given: Any, name: str, form: str, tensors: tuple[Tensor, ...]) -> IntrinsicCode:
+    what = f"tensor intrinsic {name}: {form}"
+    if not isinstance(given, Mapping):
+        raise TEError(f'{what} is {given!r}: expected {{"c": the text of a C function\'s body, "python": a function on NumPy arrays}}')
+    unknown = [str(key) for key in given if key not in _PARTS]
+    missing = [key for key in _PARTS if key not in given]
+    if unknown or missing:
+        found = f"unknown target {', '.join(map(repr, unknown))}" if unknown else f"nothing for {', '.join(map(repr, missing))}"
+        raise TEError(f"{what} has {found}: expected code for 'c' and 'python'")
+    text, function = given["c"], given["python"]
+    if not isinstance(text, str) or not text.strip():
+        raise TEError(f"{what}: the code for 'c' is {text!r}: expected the text of a C function's body")
+    if not callable(function):
+        raise TEError(f"{what}: the code for 'python' is {function!r}: expected a function of {', '.join(t.name for t in tensors)}")
+    if form == "init":
+        tensors = tensors[:1]
+    shapes = tuple(tuple(int(e) for e in t.shape if isinstance(e, int)) for t in tensors)
+    return IntrinsicCode(f"{name}_{form}", tuple(t.name for t in tensors), shapes, text, _writes_first(function))
+
+
+def _writes_first(function: Callable[..., Any]) -> Callable[..., None]:
+    def run(*arrays: Any) -> None:
+        function(*arrays)
+
+    return run
+
+
+def _check_pattern(op: ComputeOp, what: str) -> None:
+    if len(op.outputs) != 1 or op.condition is not None or op.init is not None:
+        raise TEError(f"{what}: its pattern has several outputs, where= or init=: expected one output and none of these")
+    names: set[str] = set()
+    for tensor in (*op.outputs, *op.input_tensors):
+        if tensor is not op.outputs[0] and not isinstance(tensor.op, PlaceholderOp):
+            raise TEError(f"{what}: its pattern reads {tensor.name}, which is computed: expected placeholders only")
+        if not _IDENTIFIER.match(tensor.name) or tensor.name in _C_WORDS or tensor.name in names:
+            raise TEError(f"{what}: a tensor of its pattern is called {tensor.name!r}: expected different names that can be parameters of a C function")
+        names.add(tensor.name)
+        if any(not isinstance(e, int) or e < 1 for e in tensor.shape):
+            raise TEError(f"{what}: tensor {tensor.name} has the shape {tensor.shape_text}: expected constant extents, at least 1")
+    axes = {axis.var for axis in (*op.axis, *op.reduce_axis)}
+    if any(axis.dom is None or not isinstance(axis.dom.extent, int) or axis.dom.min != 0 or axis.dom.extent < 1 for axis in op.reduce_axis):
+        raise TEError(f"{what}: its reduce axes must run from 0, over a constant extent of at least 1")
+    loads = loads_of(op.body[0])
+    for tensor in op.input_tensors:
+        found = [node for node in loads if node.buffer is tensor.buffer]
+        if len(found) != 1 or len(set(found[0].indices)) < tensor.ndim or any(i not in axes for i in found[0].indices):
+            raise TEError(f"{what}: its pattern reads {', '.join(map(str, found))}: expected each tensor to be read once, with different axes as indices")
+        for index, extent in zip(found[0].indices, tensor.shape, strict=True):
+            axis = next(a for a in (*op.axis, *op.reduce_axis) if a.var is index)
+            if axis.dom is None or axis.dom.extent != extent:
+                raise TEError(f"{what}: {found[0]} reads a part of {tensor.name}, of shape {tensor.shape_text}, along {axis.name}: expected all of it")
+    if _uses_axes(op.body[0]):
+        raise TEError(f"{what}: its pattern, {op.body[0]}, computes with an axis: expected axes as indices only")
+
+
+def _uses_axes(e: Expr) -> bool:
+    """Whether a variable occurs outside indices."""
+    if isinstance(e, Load):
+        return False
+    return isinstance(e, Var) or any(_uses_axes(child) for child in e.children)
