@@ -97,6 +97,17 @@ B = te.compute((n, n), lambda i, j: A[i, j] + 1.0, name="B")
 C = te.compute((n, n), lambda i, j: B[i, j] * 2.0, name="C")
 i, j = C.op.axis
 s, args = te.create_schedule(C.op), [A, C]""",
+    "packed": """
+A = te.placeholder((4, 8), "uint8", name="A")
+B = te.placeholder((2, 2, 8, 4), "int8", name="B")  # B[jo, ko, ji, ki] is the weight of output jo * 8 + ji for input ko * 4 + ki
+k = te.reduce_axis((0, 8), "k")
+product = lambda i, j: A[i, k].astype("int32") * B[j // 8, k // 4, j % 8, k % 4].astype("int32")
+C = te.compute((4, 16), lambda i, j: te.sum(product(i, j), axis=k), name="C")
+s, args = te.create_schedule(C.op), [A, B, C]
+i, j = C.op.axis
+jo, ji = s[C].split(j, factor=8)
+ko, ki = s[C].split(k, factor=4)
+s[C].reorder(i, jo, ko, ji, ki)""",
     "large": """
 A = te.placeholder((2**40, 2**40), name="A")
 B = te.compute((2**40, 2**40), lambda i, j: A[i, j] + 1.0, name="B")
@@ -132,6 +143,7 @@ PRIMITIVES = {
     "rolling_buffer": ("window", ""),
     "set_store_predicate": ("window", ""),
     "env_threads": ("window", ""),
+    "tensorize": ("packed", ""),
     "cache_read": ("row_sum", ""),
     "cache_write": ("row_sum", ""),
     "rfactor": ("row_sum", ""),
@@ -224,6 +236,15 @@ ILLEGAL = {
         ("pipeline", "s[B].env_threads([te.thread_axis('threadIdx.x'), te.thread_axis('threadIdx.x')])"),
         ("pipeline", "s[B].env_threads([te.thread_axis('threadIdx.x')])\ns[B].env_threads([te.thread_axis('threadIdx.y')])"),
         ("pipeline", "s[B].env_threads([te.thread_axis('threadIdx.x')])\ntw.lower(s, args)"),
+    ],
+    "tensorize": [
+        ("packed", "s[C].tensorize(j, 'dot_u8s8_8x4')"),
+        ("packed", "s[C].tensorize(ji, 4)"),
+        ("packed", "s[C].unroll(ki)\ns[C].tensorize(ji, 'dot_u8s8_8x4')"),
+        ("packed", "s[C].tensorize(ji, 'dot_u8s8_8x4')\ns[C].parallel(ji)"),
+        ("packed", "s[C].vectorize(i)\ns[C].tensorize(ji, 'dot_u8s8_8x4')\ntw.lower(s, args)"),
+        ("packed", "s[C].tensorize(ki, 'dot_u8s8_8x4')\ntw.lower(s, args)"),
+        ("matrix", "jo, ji = s[C].split(j, factor=6)\ns[C].tensorize(ji, 'dot_u8s8_8x4')\ntw.lower(s, args)"),
     ],
     "cache_read": [
         ("pipeline", "s.cache_read(A, 'local', [D])"),

@@ -16,7 +16,7 @@ from ..tir.errors import ScheduleError, TEError
 from ..tir.expr import Add, Buffer, Call, Const, Expr, Load, Mul, Var, as_expr, const, load, sub
 from ..tir.simplify import Analyzer
 from ..tir.stmt import CallIntrinsic, IntrinsicCode
-from ..tir.visit import substitute, variables_of
+from ..tir.visit import substitute
 from .bounds import attach_leaf
 from .stage import StageState, position_of
 from .trace import primitive
@@ -251,6 +251,6 @@ def _extent(axis: IterVar) -> Any:
 def check_guards(stage: Any, leaf: IterVar, conditions: Sequence[Expr], variables: set[Var]) -> None:
     """No guard may be left for the loops that an intrinsic takes the place of."""
     for condition in conditions:
-        if variables_of(condition) & variables:
+        if condition.variables & variables:
             raise ScheduleError(f"tensorize on stage {stage.name}: inside axis {stage.axis_name(leaf)} some iterations are left out: they run only where "
                                 f"{condition}. An intrinsic does all of them: use factors that divide the extents, or pad the tensor")  # fmt: skip

@@ -42,6 +42,7 @@ from .api import (
     sin,
     size_var,
     sqrt,
+    tag_scope,
     tanh,
     trunc,
     var,
@@ -66,5 +67,5 @@ __all__ = [
     "create_schedule", "decl_tensor_intrin", "erf", "exp", "exp2", "extern", "floor", "fma", "if_then_else", "intrinsics", "isfinite",
     "isinf", "isnan", "library", "log", "log1p", "log2", "max", "max_value", "maximum", "min", "min_value", "minimum", "placeholder",
     "popcount", "pow", "power", "prod", "reduce_axis", "reinterpret", "round", "rsqrt", "scan", "select", "sigmoid", "sin", "size_var",
-    "sqrt", "sum", "tanh", "tensor_intrin", "thread_axis", "trunc", "var",
+    "sqrt", "sum", "tag_scope", "tanh", "tensor_intrin", "thread_axis", "trunc", "var",
 ]  # fmt: skip

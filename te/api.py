@@ -6,7 +6,9 @@ tir/dtype.py. Functions of floats given an integer compute in float32.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from ..tir import expr as tir
@@ -23,6 +25,20 @@ from .tensor import Tensor
 from .wrap import wrapped_value
 
 # ---------------------------------------------------------------------------------------------------------------- declaration
+
+_TAG: ContextVar[str] = ContextVar("tag", default="")
+
+
+@contextmanager
+def tag_scope(tag: str) -> Iterator[None]:
+    """`with te.tag_scope("conv"):` computations declared inside have that tag, unless they are given one; of nested scopes the inner one holds."""
+    if not isinstance(tag, str) or not tag:
+        raise TEError(f"tag_scope: expected a tag, a text that is not empty, found {tag!r}")
+    token = _TAG.set(tag)
+    try:
+        yield
+    finally:
+        _TAG.reset(token)
 
 
 def placeholder(shape: Sequence[Any] | Any, dtype: str = "float32", name: str = "placeholder") -> Tensor:
@@ -45,6 +61,7 @@ def compute(shape: Sequence[Any] | Any, fcompute: Callable[..., Any], name: str 
     extents = _shape(shape, f"compute {name!r}")
     axis = axes_over(parameter_names(fcompute, len(extents), name), extents)
     allow_deep_expressions()
+    tag = tag or _TAG.get()
     result = fcompute(*[a.var for a in axis])
     if isinstance(result, Reduction):
         op = ComputeOp(name, axis, result.source, result.reducer, result.axis, result.condition, result.init, tag, attrs)

@@ -119,6 +119,7 @@ _INNER_STATEMENTS: dict[type, Callable[[Any], tuple[Stmt, ...]]] = {
     Produce: lambda s: (s.body,),
     Prefetch: lambda s: (),
     CallExtern: lambda s: (),
+    CallIntrinsic: lambda s: (),
 }
 
 
@@ -137,6 +138,7 @@ _OPERANDS: dict[type, Callable[[Any], tuple[Expr, ...]]] = {
     Produce: lambda s: (),
     Prefetch: _STATEMENT_CHILDREN[Prefetch],
     CallExtern: _STATEMENT_CHILDREN[CallExtern],
+    CallIntrinsic: _STATEMENT_CHILDREN[CallIntrinsic],
 }
 
 

@@ -15,7 +15,8 @@ import pytest
 from tilewright import te
 from tilewright.schedule import create_schedule, lower_schedule
 from tilewright.schedule.trace import PRIMITIVES
-from tilewright.tir.errors import ScheduleError, ScheduleWarning
+from tilewright.tir.errors import ScheduleError, ScheduleWarning, TilewrightError
+from tilewright.tir.expr import Load
 from tilewright.tir.interp import interpret, iteration_count
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -93,6 +94,45 @@ def set_store_predicate(rng, s, stage):
     stage.set_store_predicate(te.any(axis < 3, ~(axis * 2 < 5)))
 
 
+def own_intrinsic(stage, axis):
+    """An intrinsic that is what a stage computes along its innermost axis: every element it reads becomes an operand."""
+    found = []
+
+    def operand(node):
+        if not isinstance(node, Load):
+            return node if not node.children else node.with_children(tuple(map(operand, node.children)))
+        moves = any(axis.var in index.variables for index in node.indices)
+        found.append(te.placeholder((axis.dom.extent,) if moves else (), node.dtype, name=f"x{len(found)}"))
+        return found[-1](*([here[0]] if moves else []))
+
+    here = []
+    pattern = te.compute((axis.dom.extent,), lambda i: (here.append(i), operand(stage.op.body[0]))[1], name="y")
+
+    def run(y, *xs):
+        y[...] = evaluate(pattern, dict(zip(pattern.op.input_tensors, xs, strict=True)))
+
+    return te.decl_tensor_intrin(pattern, body={"c": "not compiled here", "python": run}, name="own")
+
+
+def tensorize(rng, s, stage):
+    """The innermost loop of a stage that computes nothing but with elements, if there is one."""
+    fitting = []
+    for x in s.stages:
+        if x.is_placeholder or x.is_extern or x.is_scan or x.op.reducer is not None or len(x.outputs) != 1 or x.is_scheduled or not x.leaf_iter_vars:
+            continue
+        axis = x.leaf_iter_vars[-1]
+        trial = s.copy()
+        try:
+            intrinsic = own_intrinsic(x, axis)
+            trial.stage_named(x.name).tensorize(axis, intrinsic)
+            lower_schedule(trial, [t for y in s.stages if y.is_placeholder for t in y.outputs] + s.outputs)
+        except TilewrightError:  # no pattern, or guarded or gathered operands
+            continue
+        fitting.append((x, axis, intrinsic))
+    x, axis, intrinsic = rng.choice(fitting)
+    x.tensorize(axis, intrinsic)
+
+
 # primitive -> what applies it somewhere, given the schedule and a random stage that computes
 APPLY = {
     "split": lambda rng, s, stage: stage.split(leaf(rng, stage), **{rng.choice(("factor", "nparts")): rng.choice(FACTORS)}),
@@ -115,6 +155,7 @@ APPLY = {
     "rolling_buffer": rolling_buffer,
     "set_store_predicate": set_store_predicate,
     "env_threads": lambda rng, s, stage: stage.env_threads([te.thread_axis(4, "threadIdx.x")]),
+    "tensorize": tensorize,
     "cache_read": cache_read,
     "cache_write": lambda rng, s, stage: s.cache_write(list(stage.outputs), rng.choice(("local", "global"))),
     "rfactor": rfactor,
