@@ -17,14 +17,18 @@ from typing import Any
 import numpy as np
 
 from tilewright import te
+from tilewright.autotune.verify import numpy_dtype
 from tilewright.te import Tensor
+from tilewright.tir.dtype import promote
 from tilewright.tir.expr import Expr, Var, as_expr
 
-FLOATS = ("float32", "float32", "float32", "float64")
+FLOATS = ("float32", "float32", "float32", "float32", "float64", "float16", "bfloat16")
+STORED = ("float8_e4m3", "float8_e5m2")  # kept in memory only: a value is cast where it is read
 INTEGERS = ("int32", "int32", "int8", "uint8", "int16", "uint32", "int64")
 EXTENTS = (1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17, 20, 31, 33, 48, 64, 100)
-EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
-MANTISSA = {"float32": 2.0**24, "float64": 2.0**53}
+EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7, "float8_e4m3": 2.0**-3, "float8_e5m2": 2.0**-2}
+MANTISSA = {kind: 2 / epsilon for kind, epsilon in EPSILON.items()}  # whole numbers up to it are exact
+LARGEST = {"float16": 2.0**14, "float8_e4m3": 256.0, "float8_e5m2": 2.0**14}  # that values of these may be: no sum or product overflows
 MAX_POINTS = 1600  # of a stage
 MAX_STEPS = 12000  # of a stage with its reduction
 
@@ -88,7 +92,7 @@ def random_program(rng: random.Random) -> Program:
 
 
 def _integers(shape: tuple[int, ...], dtype: str, low: int, high: int) -> Callable[[np.random.Generator], np.ndarray[Any, Any]]:
-    return lambda rng: rng.integers(low, high, shape, dtype="uint64" if low >= 0 else "int64", endpoint=True).astype(dtype)
+    return lambda rng: rng.integers(low, high, shape, dtype="uint64" if low >= 0 else "int64", endpoint=True).astype(numpy_dtype(dtype))
 
 
 def library_program(rng: random.Random) -> Program:
@@ -103,6 +107,10 @@ def library_program(rng: random.Random) -> Program:
     op = rng.choice((
         lambda: lib.matmul(some(1, 5, 13, 17), some(1, 7, 16, 33), some(1, 9, 20)),
         lambda: lib.matmul(some(1, 5, 13), some(7, 16), some(9, 20), dtype="int8"),
+        lambda: lib.matmul(some(1, 5, 13), some(7, 16), some(9, 20), dtype=rng.choice(("float16", "bfloat16")), acc_dtype="float32"),
+        lambda: lib.quantized_matmul(some(1, 5, 13), some(7, 16, 33), some(9, 20), a_zero=some(0, 3), out_dtype=rng.choice(("int8", "uint8", "float32"))),
+        lambda: lib.quantized_conv2d(1, 4, some(5, 8), 7, some(2, 18), 3, some(1, 3), x_zero=3, out_dtype="int8", groups=some(1, 2), layout=layout, **window),
+        lambda: lib.int4_matmul(some(1, 5), some(7, 16), 24, group=some(2, 4, 8)),
         lambda: lib.batch_matmul(some(1, 3), some(2, 9), some(7, 8), some(5, 16)),
         lambda: lib.dense(some(3, 8), some(5, 16), some(7, 33)),
         lambda: lib.gemv(some(7, 31), some(9, 33)),
@@ -120,8 +128,9 @@ def library_program(rng: random.Random) -> Program:
     ))()  # fmt: skip
     program = Program(op.args[:-1], [op.output])
     for t in program.inputs:
-        least = 1 if op.name == "batch_norm" else -4  # a variance is positive
-        program.facts[t] = Facts(4, 0.0, True, _integers(t.shape, str(t.dtype), least, 4))  # type: ignore[arg-type]
+        least = 1 if op.name == "batch_norm" else 0 if t.dtype.kind == "uint" else -4  # a variance is positive
+        most = 255 if op.name == "int4_matmul" and t.name == "B" else 4
+        program.facts[t] = Facts(most, 0.0, True, _integers(t.shape, str(t.dtype), least, most))  # type: ignore[arg-type]
     rounds = op.name in ("softmax", "layer_norm", "batch_norm", "gelu", "attention") or op.output.op.tag == "pool2d_avg"
     program.facts[op.output] = Facts(1e4, 2e-5 if rounds else 0.0, not rounds)
     return program
@@ -216,9 +225,9 @@ class _Builder:
         shape = tuple(max(1, e) for e in shape)
         kind = rng.random()
         if kind < 0.55:
-            return self.placeholder(shape, rng.choice(FLOATS), -4, 4)
+            return self.placeholder(shape, rng.choice((*FLOATS, *STORED)), -4, 4)
         if kind < 0.7:
-            return self.reals(shape, rng.choice(FLOATS))
+            return self.reals(shape, rng.choice((*FLOATS, *STORED)))
         if kind < 0.77:
             return self.placeholder(shape, "bool", 0, 1)
         dtype = rng.choice(INTEGERS)
@@ -233,7 +242,7 @@ class _Builder:
 
     def reals(self, shape: tuple[int, ...], dtype: str) -> Tensor:
         t = te.placeholder(shape, dtype, f"R{len(self.program.facts)}")
-        self.program.facts[t] = Facts(2.0, 0.0, False, lambda rng: rng.uniform(-2, 2, shape).astype(dtype))
+        self.program.facts[t] = Facts(2.0, 0.0, False, lambda rng: rng.uniform(-2, 2, shape).astype(numpy_dtype(dtype)))
         self.tensors.append(t)
         return t
 
@@ -258,11 +267,27 @@ class _Builder:
         outputs = 2 if self.rng.random() < 0.15 else 1
 
         def body(axes: list[Axis]) -> Any:
-            values = [self.value(axes, self.rng.choice((1, 2, 2, 3))) for _ in range(outputs)]
+            values = [self.stored(self.value(axes, self.rng.choice((1, 2, 2, 3)))) for _ in range(outputs)]
             found = [_facts(v) for v in values]
             return (tuple(v.e for v in values) if outputs > 1 else values[0].e), found
 
         return self.compute(self.shape(least=0), name, body)
+
+    def stored(self, v: Value) -> Value:
+        """The same, now and then as a float8."""
+        to = self.rng.choice(STORED)
+        return self.cast(v, to) if self.rng.random() < 0.1 and v.bound <= LARGEST[to] else v
+
+    def cast(self, v: Value, to: str) -> Value:
+        """`v` as another float, in which it is exact or rounded; an exact value is rounded by everyone alike, except from float64."""
+        return _rounded(te.const(0, to).dtype, Value(v.e.astype(to), v.bound, v.error, v.integral), 1 if v.error or v.dtype == "float64" else 0)
+
+    def with_room(self, v: Value, bound: float, other: Value | None = None) -> Value:
+        """`v` in float32 where it is a float16, or meets one, that does not hold values as large as `bound`."""
+        kind = v.dtype if other is None else promote(v.dtype, other.dtype)
+        if max(bound, v.bound, 0 if other is None else other.bound) <= LARGEST.get(kind, math.inf):
+            return v
+        return self.cast(v, "float32")
 
     def padding(self, name: str) -> list[Tensor]:
         """A tensor with a border, or another guarded window on it."""
@@ -323,9 +348,12 @@ class _Builder:
                     init = 0
                 reduce = te.max if kind == "max" else te.min
                 return reduce(v.e, axis=reduced, where=where, init=init), [Facts(max(v.bound, 2), v.error, v.integral)]
+            if kind == "prod" and v.dtype in ("float16", "bfloat16"):
+                v = self.cast(v, "float32")
             if kind == "prod" and (v.dtype.is_integer or (v.integral and min(steps, 30) * math.log2(max(v.bound, 1)) < 20 and steps <= 30)):
                 bound = 2.0**70 if v.dtype.is_integer else 2 * max(v.bound, 1) ** steps
                 return te.prod(v.e, axis=reduced, where=where, init=init), [Facts(_limit(v.dtype, bound), 0.0, True)]
+            v = self.with_room(v, steps * v.bound + 2)
             bound = _limit(v.dtype, steps * v.bound + 2)
             total = _rounded(v.dtype, Value(v.e, bound, steps * v.error, v.integral), steps)
             return te.sum(v.e, axis=reduced, where=where, init=init), [_facts(total)]
@@ -354,6 +382,7 @@ class _Builder:
             both = te.comm_reducer(  # the second value looks at the first, so that both must be combined before either is stored
                 lambda x, y: (x[0] + y[0], te.max(x[1], y[1] + 0 * x[0])), lambda t0, t1: (te.const(0, t0), te.min_value(t1)), name="both"
             )
+            v = self.with_room(v, steps * v.bound)
             w = Value(te.abs(v.e), v.bound, 0.0, v.integral)
             total = _rounded(v.dtype, Value(v.e, _limit(v.dtype, steps * v.bound), 0.0, v.integral), steps)
             return both((v.e, w.e), axis=reduced), [_facts(total), Facts(_limit(v.dtype, v.bound), total.error, v.integral)]
@@ -421,7 +450,10 @@ class _Builder:
         e = tensor(*[i for i, _ in pairs])
         if conditions:
             e = te.if_then_else(te.all(*conditions), e, te.const(rng.choice((0, 0, 1)), tensor.dtype))
-        return Value(e, max(f.bound, 1), f.error, f.integral)
+        v = Value(e, max(f.bound, 1), f.error, f.integral)
+        if v.dtype in STORED:
+            v = self.cast(v, rng.choice(("float32", "float16", "bfloat16")))
+        return v
 
     def constant(self) -> Value:
         rng = self.rng
@@ -456,6 +488,7 @@ class _Builder:
         op = self.rng.choice("+-*")
         if op == "*" and a.bound * b.bound > 2**21:
             op = "+"
+        a = self.with_room(a, a.bound * b.bound if op == "*" else a.bound + b.bound, b)
         e = a.e + b.e if op == "+" else a.e - b.e if op == "-" else a.e * b.e
         if op == "*":
             bound, error = a.bound * b.bound, a.bound * b.error + b.bound * a.error + a.error * b.error
@@ -465,11 +498,13 @@ class _Builder:
 
     def extremum(self, a: Value, axes: list[Axis], depth: int) -> Value:
         b = self.value(axes, self.rng.randrange(depth))
+        a = self.with_room(a, 0, b)
         e = self.rng.choice((te.max, te.min))(a.e, b.e)
         return _rounded(e.dtype, Value(e, max(a.bound, b.bound), max(a.error, b.error), a.integral and b.integral), 0)
 
     def choice(self, a: Value, axes: list[Axis], depth: int) -> Value:
         b = self.value(axes, self.rng.randrange(depth))
+        a = self.with_room(a, 0, b)
         e = self.rng.choice((te.select, te.if_then_else))(self.condition(axes), a.e, b.e)
         return _rounded(e.dtype, Value(e, max(a.bound, b.bound), max(a.error, b.error), a.integral and b.integral), 0)
 
@@ -547,20 +582,25 @@ class _Builder:
     def convert(self, a: Value, axes: list[Axis], depth: int) -> Value:
         rng = self.rng
         to = rng.choice((*FLOATS, *INTEGERS, "bool"))
-        if a.dtype.is_float and not to.startswith("float"):
+        if a.dtype.is_float and to in (*INTEGERS, "bool"):
             to = rng.choice(("int32", "int64", "bool"))
             if a.error or a.bound >= 2**30:
                 to = "float64"
+        if a.bound > LARGEST.get(to, math.inf):
+            to = "float32"
+        if to in FLOATS:
+            return self.cast(a, to)
         e = a.e.astype(to)
-        return _rounded(e.dtype, Value(e, _limit(e.dtype, a.bound), a.error, a.integral), 0 if a.dtype != "float64" else 1)
+        return Value(e, _limit(e.dtype, a.bound), 0.0, True)
 
 
 def _limit(kind: Any, bound: float) -> float:
     """The bound of a value of this dtype that may have wrapped."""
     if kind.is_float:
         return bound
-    most = float(max(abs(kind.low), abs(kind.high)))
-    return bound if bound <= kind.high else most
+    if kind.kind == "uint":  # a negative value becomes a large one
+        return float(kind.high)
+    return bound if bound <= kind.high else float(-kind.low)
 
 
 def _rounded(kind: Any, v: Value, roundings: int) -> Value:
@@ -569,7 +609,8 @@ def _rounded(kind: Any, v: Value, roundings: int) -> Value:
         return Value(v.e, v.bound, 0.0, True)
     if v.integral and v.error == 0 and v.bound <= MANTISSA[kind.element]:
         return v
-    return Value(v.e, v.bound, v.error + roundings * EPSILON[kind.element] * v.bound, v.integral and v.error == 0)
+    epsilon = EPSILON[kind.element]
+    return Value(v.e, v.bound * (1 + epsilon), v.error + roundings * epsilon * v.bound, v.integral and v.error == 0)
 
 
 def _facts(v: Value) -> Facts:
