@@ -78,6 +78,34 @@ def test_default_and_random_candidates_are_right(name: str, sizes: tuple, option
         module.close()
 
 
+@pytest.mark.parametrize(
+    ("name", "sizes", "options"),
+    [
+        ("quantized_matmul", (13, 35, 40), {"a_zero": -128, "out_zero": -7, "out_dtype": "int8"}),
+        ("quantized_conv2d", (1, 8, 6, 9, 19, 3, 2), {"dtype": "uint8", "x_zero": 255, "padding": 1, "out_zero": 130, "out_dtype": "uint8"}),
+        ("int4_matmul", (9, 37, 32), {"group": 16}),
+    ],
+)
+def test_quantized_operators_on_all_bytes(name: str, sizes: tuple, options: dict) -> None:
+    """Zero points and sums at the ends of their range, results that are rounded and clipped: the same to the bit where they are integers."""
+    op = OPERATORS[name](*sizes, **options)
+    rng = np.random.default_rng(3)
+    arrays = []
+    for t in op.args[:-1]:
+        if t.dtype.is_integer:
+            high = 15 if (name, t.name) == ("int4_matmul", "Z") else t.dtype.high
+            arrays.append(rng.integers(t.dtype.low, high, t.shape, endpoint=True).astype(str(t.dtype)))
+        else:
+            arrays.append((rng.standard_normal(t.shape) * (1 if name == "int4_matmul" else 1e-3)).astype("f"))
+    found, want = np.empty(op.output.shape, str(op.output.dtype)), op.reference(*arrays)
+    tw.build(autotune.default_schedule(op, "c"), op.args, target="c")(*arrays, found)
+    if found.dtype.kind == "f":
+        np.testing.assert_allclose(found, want, atol=1e-5 * np.abs(want).max())
+    else:
+        assert found.tolist() == want.tolist() and len(np.unique(found)) > 100
+        assert {op.output.dtype.low, op.output.dtype.high} <= set(found.flat)
+
+
 def test_every_operator_is_covered() -> None:
     assert {case[0] for case in CASES} == set(OPERATORS)
 
