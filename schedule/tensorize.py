@@ -16,7 +16,7 @@ from ..tir.errors import ScheduleError, TEError
 from ..tir.expr import Add, Buffer, Call, Const, Expr, Load, Mul, Var, as_expr, const, load, sub
 from ..tir.simplify import Analyzer
 from ..tir.stmt import CallIntrinsic, IntrinsicCode
-from ..tir.visit import substitute
+from ..tir.visit import loads_of, substitute
 from .bounds import attach_leaf
 from .stage import StageState, position_of
 from .trace import primitive
@@ -155,7 +155,7 @@ class Match:
         found: dict[Var, list[int]] = {v: [] for v in self._moving}
         at_start = {v: const(0, v.dtype) for v in self._moving}
         for index in node.indices:
-            start = rest = substitute(index, at_start)
+            start = substitute(index, at_start)
             rest = sub(index, start)
             for _, v, extent in self.nest.loops:
                 step = self._analyzer.simplify(sub(substitute(index, {**at_start, v: const(1, v.dtype)}), start)) if extent != 1 else const(0, index.dtype)
@@ -193,15 +193,7 @@ class Match:
 
     def _pattern_loads(self) -> list[Load]:
         op = self.intrinsic.op
-        found = [load(self.intrinsic.output.buffer, [a.var for a in op.axis])]
-        stack: list[Expr] = [*op.body]
-        while stack:
-            e = stack.pop()
-            if isinstance(e, Load):
-                found.append(e)
-            else:
-                stack.extend(e.children)
-        return [node for node in found if isinstance(node, Load)]
+        return loads_of(load(self.intrinsic.output.buffer, [a.var for a in op.axis])) + loads_of(op.body[0])
 
     def call(self, code: IntrinsicCode) -> CallIntrinsic:
         """The statement that takes the place of the nest."""
@@ -230,17 +222,13 @@ class Match:
         found = ", ".join(f"{stage.axis_name(leaf)} in {extent}{' (reduce)' if leaf.kind == 'reduce' else ''}" for leaf, _, extent in self.nest.loops)
         found_reducer = "" if stage.op.reducer is None else f"{stage.op.reducer.name} of "
         target = load(*self.nest.target)
-        buffers = {b.name: b for b in (self.nest.target[0], *(n.buffer for n in _loads(self.nest.value)))}
+        buffers = {b.name: b for b in (self.nest.target[0], *(n.buffer for n in loads_of(self.nest.value)))}
         return ScheduleError(
             f"tensorize on stage {stage.name}: the loops are not the pattern of intrinsic {self.intrinsic.name}: {why}.\n"
             f"  expected: for {loops}: {output} = {reducer}{op.body[0]}, with {tensors}\n"
             f"  found:    for {found}: {target} = {found_reducer}{self.nest.value}, with {', '.join(f'{n}: {b.dtype}' for n, b in buffers.items())}\n"
             "Split and reorder so that the loops from the axis inwards have these extents, or declare another intrinsic"
         )
-
-
-def _loads(e: Expr) -> list[Load]:
-    return [e] if isinstance(e, Load) else [node for child in e.children for node in _loads(child)]
 
 
 def _extent(axis: IterVar) -> Any:

@@ -1,6 +1,6 @@
 """Tensor expressions: what is computed, with no word about how.
 
-Read in this order: axis, tensor, op, reduce, api, graph, check, scan, extern; library/ has ready-made operators.
+Read in this order: axis, tensor, op, reduce, api, graph, check, scan, intrin, extern; library/ has ready-made operators.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -6,7 +6,7 @@ What is declared here is data; that a loop nest is the pattern is decided in sch
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,14 +123,7 @@ def _code(given: Any, name: str, form: str, tensors: tuple[Tensor, ...]) -> Intr
     if form == "init":
         tensors = tensors[:1]
     shapes = tuple(tuple(int(e) for e in t.shape if isinstance(e, int)) for t in tensors)
-    return IntrinsicCode(f"{name}_{form}", tuple(t.name for t in tensors), shapes, text, _writes_first(function))
-
-
-def _writes_first(function: Callable[..., Any]) -> Callable[..., None]:
-    def run(*arrays: Any) -> None:
-        function(*arrays)
-
-    return run
+    return IntrinsicCode(f"{name}_{form}", tuple(t.name for t in tensors), shapes, text, function)
 
 
 def _check_pattern(op: ComputeOp, what: str) -> None:

@@ -61,7 +61,9 @@ def check_matmul(s, A, B, C):
 def test_an_outer_product_of_ones_own():
     s, A, B, C, k, (io, jo, ii, ji) = blocked()
     s[C].tensorize(ii, outer_product())
-    assert str(lower_schedule(s, [A, B, C])) == """\
+    assert (
+        str(lower_schedule(s, [A, B, C]))
+        == """\
 def main(A: float32[8, 5], B: float32[5, 12], C: float32[8, 12] out):
     produce C:
         for i.outer in range(2):
@@ -72,6 +74,7 @@ def main(A: float32[8, 5], B: float32[5, 12], C: float32[8, 12] out):
                 for k in range(5):
                     intrinsic outer4x4_update(c=&C[i.outer * 4, j.outer * 4] by [1, 0] by [0, 1], a=&A[i.outer * 4, k] by [1, 0] by [0, 0], \
 b=&B[k, j.outer * 4] by [0, 0] by [0, 1])"""
+    )
     check_matmul(s, A, B, C)
     source = tw.build(s, [A, B, C]).get_source()
     assert source.count("static inline") == 1 and "tw_intrinsic_outer4x4_update" in source
