@@ -48,13 +48,13 @@ class _Plan:
     def __init__(self, body: Stmt, max_stores: int, max_copies: int):
         self.max_stores, self.max_copies = max_stores, max_copies
         statements = _statements(body)
-        loops: list[For] = [s for s in statements if s.__class__ is For]  # type: ignore[misc]
-        allocations: list[Allocate] = [s for s in statements if s.__class__ is Allocate]  # type: ignore[misc]
+        loops: list[For] = [s for s in statements if s.__class__ is For]
+        allocations: list[Allocate] = [s for s in statements if s.__class__ is Allocate]
         on_stack = {s.buffer for s in allocations if s.place is not None and s.place.kind == "stack"}
         self.indexed_by = _indexed_by(statements, on_stack)
         unrolled = [s.var for s in loops if s.kind == "unrolled" and s.constant_extent is not None]
         self.tiles = {buffer for var in unrolled for buffer in self.indexed_by.get(var, ())}
-        self._leave_guarded(loops, [s for s in statements if s.__class__ is If])  # type: ignore[misc]
+        self._leave_guarded(loops, [s for s in statements if s.__class__ is If])
         self.max_steps = 0  # of loops that a pragma around them asks to unroll
         self.copies: dict[int, int] = {}
         self.changed: dict[int, tuple[str, tuple[tuple[str, int | str], ...]]] = {}
@@ -75,7 +75,7 @@ class _Plan:
         if s.__class__ is Store or s.__class__ is CallIntrinsic:
             return 1
         if s.__class__ is For:
-            return self._loop(s)  # type: ignore[arg-type]
+            return self._loop(s)
         total = 0
         for inner in statements_in(s):
             total += self.stores(inner)
