@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..tir.errors import TEError
-from ..tir.expr import Expr, Load, Var
+from ..tir.expr import Expr, IfThenElse, Load, Var
 from ..tir.stmt import IntrinsicCode
-from ..tir.visit import loads_of
+from ..tir.visit import loads_of, walk
 from .axis import IterVar
 from .op import ComputeOp, PlaceholderOp
 from .tensor import Tensor
@@ -150,6 +150,8 @@ def _check_pattern(op: ComputeOp, what: str) -> None:
             axis = next(a for a in (*op.axis, *op.reduce_axis) if a.var is index)
             if axis.dom is None or axis.dom.extent != extent:
                 raise TEError(f"{what}: {found[0]} reads a part of {tensor.name}, of shape {tensor.shape_text}, along {axis.name}: expected all of it")
+    if any(isinstance(e, IfThenElse) for e in walk(op.body[0])):  # what stands for an operand is read whole, and might be outside its buffer
+        raise TEError(f"{what}: its pattern, {op.body[0]}, reads under a condition, but an intrinsic reads all elements: expected te.select instead")
     if _uses_axes(op.body[0]):
         raise TEError(f"{what}: its pattern, {op.body[0]}, computes with an axis: expected axes as indices only")
 

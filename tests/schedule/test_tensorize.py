@@ -260,7 +260,7 @@ def test_a_mismatch_shows_both_sides():
 def test_refusals_of_declarations():
     good = {"c": "", "python": print}
     good["c"] = "    ;"
-    a = te.placeholder((4,), name="a")
+    a, b = te.placeholder((4,), name="a"), te.placeholder((4,), name="b")
     plain = te.compute((4,), lambda i: a[i] + 1.0, name="c")
     for words, call in {
         "placeholder": lambda: te.decl_tensor_intrin(a, body=good),
@@ -272,6 +272,7 @@ def test_refusals_of_declarations():
         "called 'int'": lambda: te.decl_tensor_intrin(te.compute((4,), lambda i: a[i] + 1.0, name="int"), body=good, name="x"),
         "read once": lambda: te.decl_tensor_intrin(te.compute((4,), lambda i: a[i] + a[i] * a[3 - i], name="c"), body=good),
         "computes with an axis": lambda: te.decl_tensor_intrin(te.compute((4,), lambda i: a[i] + i.astype("float32"), name="c"), body=good),
+        "reads under a condition": lambda: te.decl_tensor_intrin(te.compute((4,), lambda i: te.if_then_else(a[i] > 0.0, b[i], 0.0), name="c"), body=good),
         "reads a part": lambda: te.decl_tensor_intrin(te.compute((3,), lambda i: a[i] + 1.0, name="c"), body=good),
         "is computed": lambda: te.decl_tensor_intrin(te.compute((4,), lambda i: plain[i] + 1.0, name="d"), body=good),
         "a reduction: expected update=": lambda: outer_product(init=good),
