@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from ...tir.errors import TEError
 from .. import api, reduce
 from ..axis import reduce_axis
+from ..tensor import Tensor
 from .operator import Operator, check_dims, operator, wide
 
 
@@ -116,3 +118,24 @@ def batch_norm(shape: Sequence[int], eps: float = 1e-5, dtype: str = "float32") 
         return (x - m) / np.sqrt(v + eps) * g + b
 
     return Operator([X, M, V, G, B, Y], 3 * prod(shape), reference)
+
+
+def fold_batch_norm(W: Tensor, M: Tensor, V: Tensor, G: Tensor, B: Tensor, eps: float = 1e-5) -> tuple[Tensor, Tensor]:
+    """Weights F and summands D with which a convolution by W followed by batch_norm is one convolution: conv(X, F)[n, o, ...] + D[o].
+
+    F[o, ...] = W[o, ...] * G[o] / sqrt(V[o] + eps) and D[o] = B[o] - M[o] * G[o] / sqrt(V[o] + eps), for W[CO, ...] with its output channels first (OIHW) and
+    M, V, G, B[CO]. Both are computations; name the operands in `tw.build(..., constants=)`, and they are done once, when the kernel is built. A TEError where
+    an extent does not fit.
+
+    B. Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference", arXiv:1712.05877, section 3.2.
+    """
+    channels = W.shape[0]
+    for T in (M, V, G, B):
+        if T.ndim != 1 or (T.shape[0] is not channels and T.shape[0] != channels):
+            raise TEError(
+                f"fold_batch_norm: {T.name} has shape {T.shape_text}, expected ({channels},), one value for each output channel of {W.name}{W.shape_text}"
+            )
+    scale = api.compute((channels,), lambda o: G[o] * api.rsqrt(V[o] + eps), "scale")
+    F = api.compute(W.shape, lambda o, *i: W(o, *i) * scale[o], "F", tag="fold_batch_norm")
+    D = api.compute((channels,), lambda o: B[o] - M[o] * scale[o], "D")
+    return F, D

@@ -111,9 +111,7 @@ def _compute(op: ComputeOp, values: Mapping[Any, Any], sizes: Mapping[tir.Var, i
     start = 0
     if at_time is not None:
         start, shape = at_time, (1, *shape[1:])
-    grid = {
-        a.var: np.arange(n).reshape(-1, *[1] * (len(shape) - 1 - d)) + (0 if d else start) for d, (a, n) in enumerate(zip(op.axis, shape, strict=True))
-    }
+    grid = {a.var: np.arange(n).reshape(-1, *[1] * (len(shape) - 1 - d)) + (0 if d else start) for d, (a, n) in enumerate(zip(op.axis, shape, strict=True))}
     point = _Point(values, {**sizes, **grid})
     if 0 in shape:  # nothing is evaluated at all
         results = [np.zeros(shape, numpy_dtype(t.dtype)) for t in op.outputs]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from evaluate import evaluate
 
+import tilewright as tw
 from tilewright import te
 from tilewright.tir.errors import TEError
 
@@ -270,3 +271,22 @@ def test_argmax_ties_and_nan():
 def test_errors(declare, message):
     with pytest.raises(TEError, match=message):
         declare()
+
+
+def test_a_batch_norm_folded_into_weights_is_one_convolution():
+    rng = np.random.default_rng(3)
+    x, w = rng.standard_normal((1, 3, 8, 8)).astype("f"), rng.standard_normal((5, 3, 3, 3)).astype("f")
+    m, v, g, b = (rng.random(5).astype("f") + 0.5 for _ in range(4))
+    X, W = te.placeholder(x.shape, name="X"), te.placeholder(w.shape, name="W")
+    M, V, G, B = (te.placeholder((5,), name=name) for name in "MVGB")
+    F, D = te.library.fold_batch_norm(W, M, V, G, B)
+    c, r, q = te.reduce_axis((0, 3), "c"), te.reduce_axis((0, 3), "r"), te.reduce_axis((0, 3), "q")
+    Y = te.compute((1, 5, 6, 6), lambda n, o, i, j: te.sum(X[n, c, i + r, j + q] * F[o, c, r, q], axis=[c, r, q]), name="Y")
+    Z = te.compute(Y.shape, lambda n, o, i, j: Y[n, o, i, j] + D[o], name="Z")
+    mod = tw.build(te.create_schedule(Z.op), [X, W, M, V, G, B, Z], target="c", constants={W: w, M: m, V: v, G: g, B: b})
+    z = np.full(Z.shape, np.nan, "f")
+    mod(x, z)
+    y = te.library.conv2d(1, 3, 8, 8, 5, 3, 3).reference(x, w).astype("f")
+    np.testing.assert_allclose(z, te.library.batch_norm(y.shape).reference(y, m, v, g, b), rtol=1e-4, atol=1e-4)
+    with pytest.raises(TEError, match=r"fold_batch_norm: X has shape .*expected \(5,\)"):
+        te.library.fold_batch_norm(W, X, V, G, B)
