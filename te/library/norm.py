@@ -129,6 +129,11 @@ def fold_batch_norm(W: Tensor, M: Tensor, V: Tensor, G: Tensor, B: Tensor, eps: 
 
     B. Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference", arXiv:1712.05877, section 3.2.
     """
+    for T in (W, M, V, G, B):
+        if not isinstance(T, Tensor):
+            raise TEError(f"fold_batch_norm: {T!r}: expected a tensor; arrays are given values when the kernel is built, by constants=")
+    if W.ndim == 0:
+        raise TEError(f"fold_batch_norm: {W.name} has no dimension: expected weights with their output channels first")
     channels = W.shape[0]
     for T in (M, V, G, B):
         if T.ndim != 1 or (T.shape[0] is not channels and T.shape[0] != channels):

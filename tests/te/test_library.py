@@ -290,3 +290,7 @@ def test_a_batch_norm_folded_into_weights_is_one_convolution():
     np.testing.assert_allclose(z, te.library.batch_norm(y.shape).reference(y, m, v, g, b), rtol=1e-4, atol=1e-4)
     with pytest.raises(TEError, match=r"fold_batch_norm: X has shape .*expected \(5,\)"):
         te.library.fold_batch_norm(W, X, V, G, B)
+    with pytest.raises(TEError, match=r"fold_batch_norm: scalar has no dimension"):
+        te.library.fold_batch_norm(te.placeholder((), name="scalar"), *[X] * 4)
+    with pytest.raises(TEError, match="fold_batch_norm: None: expected a tensor"):
+        te.library.fold_batch_norm(None, *[X] * 4)
