@@ -17,6 +17,7 @@ from ..tir.errors import ArgumentError
 from .dlpack import View, view_of_dlpack
 from .generated import ArgumentSpec, Signature
 from .sizes import SizeBinder
+from .torch_tensors import tensor_address
 
 # ml_dtypes' names of the types that NumPy alone does not have, and ours. Its "float8_e4m3" is another type, with infinities.
 _OUR_NAMES = {"bfloat16": "bfloat16", "float8_e4m3fn": "float8_e4m3", "float8_e5m2": "float8_e5m2", "float8_e4m3": "ml_dtypes.float8_e4m3"}
@@ -38,8 +39,8 @@ class ArgumentChecker:
     """Checks the arguments of one function. Calling it gives the numbers to pass: addresses in order, then the symbolic sizes; and the
     objects that must live until the call returns.
 
-    NumPy arrays that fit, of shapes that were seen before, take about half a microsecond each; everything else goes through `_examine`,
-    which also finds the words for what is wrong.
+    NumPy arrays that fit, of shapes that were seen before, take about half a microsecond each, PyTorch's tensors two; everything else goes
+    through `_examine`, which also finds the words for what is wrong.
     """
 
     def __init__(self, signature: Signature):
@@ -48,7 +49,7 @@ class ArgumentChecker:
         self._item_bytes = tuple(item_bytes(spec.dtype) for spec in signature)
         self._outputs = tuple(index for index, spec in enumerate(signature) if spec.is_output)
         # None never matches, so arrays of ml_dtypes' types are examined: they have no buffer interface.
-        self._expected = tuple((None if spec.dtype in _ITEM_BYTES else np.dtype(spec.dtype), spec.is_output) for spec in signature)
+        self._expected = tuple((None if spec.dtype in _ITEM_BYTES else np.dtype(spec.dtype), spec.is_output, spec.dtype) for spec in signature)
         # Shapes of all arguments -> (values of the sizes, what `_overlap` compares), for those that were found right and not empty.
         self._known: dict[tuple[tuple[int, ...], ...], tuple[list[int], tuple[tuple[int, int, int, int], ...]]] = {}
 
@@ -56,8 +57,15 @@ class ArgumentChecker:
         shapes = []
         numbers = []
         if len(arguments) == len(self._expected):
-            for argument, (dtype, is_output) in zip(arguments, self._expected):  # noqa: B905 - of equal length; strict= costs time
-                if type(argument) is not np.ndarray or argument.dtype is not dtype:
+            for argument, (dtype, is_output, name) in zip(arguments, self._expected):  # noqa: B905 - of equal length; strict= costs time
+                if type(argument) is not np.ndarray:
+                    address = tensor_address(argument, name)
+                    if not address:
+                        break
+                    shapes.append(argument.shape)
+                    numbers.append(address)
+                    continue
+                if argument.dtype is not dtype:
                     break
                 shapes.append(argument.shape)
                 flags = argument.flags
