@@ -53,8 +53,8 @@ from .interp_support import (
     vector_load,
     vector_store,
 )
-from .stmt import Allocate, Bind, CallExtern, CallIntrinsic, For, Func, If, Prefetch, Produce, Seq, Stmt, Store
-from .visit import children, walk
+from .stmt import Allocate, AllReduce, Bind, CallExtern, CallIntrinsic, For, Func, If, Prefetch, Produce, Seq, Stmt, Store
+from .visit import children, combine, walk
 
 _MAX_LOOPS = 18  # Python refuses more than 20 nested blocks; deeper loops go into a function of their own
 _MAX_INLINE = 160  # characters of an expression that is not given a name; Python refuses deep parentheses
@@ -299,6 +299,17 @@ class _Emitter:
         self.environment[code] = s.code
         self.line(f"{self.constant('run_intrinsic', run_intrinsic)}({code}, ({''.join(operands)}))")
 
+    def all_reduce(self, s: AllReduce) -> None:
+        """As the update it is while threads are loops."""
+        results = combine(s.combination, s.targets, s.values)
+        names = [self.fresh("v") for _ in results]
+        self.count_uses(*results)
+        for name, e in zip(names, results, strict=True):
+            self.line(f"{name} = {self.expression(e)}")
+        for name, target in zip(names, s.loads, strict=True):
+            value = _wrapped(name, target.buffer.dtype) if target.exact else name
+            self.line(f"{self.names[target.buffer]}[{self.scalar_indices(target.buffer, target.indices)}] = {value}")
+
     def store(self, s: Store) -> None:
         buffer, name = self.names[s.buffer], s.buffer.name
         kind = s.buffer.dtype
@@ -523,4 +534,5 @@ _STATEMENTS: dict[type, Callable[[_Emitter, Any], None]] = {
     Prefetch: lambda emitter, s: None,
     CallExtern: _Emitter.call_extern,
     CallIntrinsic: _Emitter.call_intrinsic,
+    AllReduce: _Emitter.all_reduce,
 }  # fmt: skip

@@ -155,6 +155,11 @@ def _statement(s: Any, names: Any, indent: str, out: list[str]) -> None:
             along = "".join(f" by [{', '.join(expression_text(step, names) for step in each)}]" for each in steps)
             operands.append(f"{name}=&{expression_text(argument, names)}{along}")
         out.append(f"{indent}intrinsic {s.code.name}({', '.join(operands)})")
+    elif kind == "AllReduce":
+        targets, values = (", ".join(expression_text(e, names) for e in es) for es in (s.targets, s.values))
+        out.append(f"{indent}{targets} = all_reduce[{', '.join(s.threads)}]({values}): {', '.join(expression_text(e, names) for e in s.combination.results)}")
+    elif kind == "Sync":
+        out.append(f"{indent}sync {s.kind}{f' {s.count}' if s.kind == 'async_wait' else ''}")
     elif kind == "Prefetch":
         out.append(f"{indent}prefetch {names.of(s.buffer)}[{', '.join(expression_text(i, names) for i in s.indices)}]")
     else:

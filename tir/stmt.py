@@ -221,6 +221,58 @@ class Func:
     __repr__ = __str__
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Combination:
+    """How a reducer combines values: `results`, in which `left` and `right` stand for what is combined; `identity` changes nothing."""
+
+    left: tuple[Var, ...]
+    right: tuple[Var, ...]
+    results: tuple[Expr, ...]
+    identity: tuple[Expr, ...]
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class AllReduce(Stmt):
+    """`targets = combine(targets, values)`, where the iterations of the loops over `threads` (indices of a GPU, as "threadIdx.x") take part together.
+
+    While these loops are plain loops it is an update like any other. Once they are threads (passes/bind_threads.py) it is done by all of them at once: in
+    each thread the targets, Loads of local buffers, become their combination with the `values` of all threads along `threads`.
+    """
+
+    targets: tuple[Expr, ...]
+    values: tuple[Expr, ...]
+    combination: Combination
+    threads: tuple[str, ...]
+
+    @property
+    def loads(self) -> tuple[Load, ...]:
+        """The targets."""
+        return tuple(t for t in self.targets if isinstance(t, Load))
+
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        """Targets, then values."""
+        return (*self.targets, *self.values)
+
+    def with_parts(self, parts: tuple[Expr, ...]) -> AllReduce:
+        """This reduction of other targets and values; itself if they are the same."""
+        if all(a is b for a, b in zip(parts, self.parts, strict=True)):
+            return self
+        return AllReduce(parts[: len(self.targets)], parts[len(self.targets) :], self.combination, self.threads)
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Sync(Stmt):
+    """A point where the threads of a GPU wait for one another, or for their copies.
+
+    `kind`: "block": until all threads of the block are here; "warp": all of the warp; "async_commit": the asynchronous copies since the last one are a group;
+    "async_wait": until at most `count` of this thread's groups are on their way.
+    """
+
+    kind: str
+    count: int = 0
+
+
 def seq(*statements: Stmt | None) -> Stmt:
     """The statements in order, flat; a single one is itself."""
     flat: list[Stmt] = []

@@ -7,13 +7,13 @@ once per subclass. Expressions are memoised by node (they are interned), so shar
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from . import expr as _expr
 from . import stmt as _stmt
 from .expr import HAS_LOAD, Binary, Broadcast, Buffer, Call, Cast, Choice, Const, Expr, Load, Not, Ramp, Var, broadcast, load, ramp
-from .stmt import Allocate, Bind, CallExtern, CallIntrinsic, For, If, Prefetch, Produce, Seq, Stmt, Store, seq
+from .stmt import Allocate, AllReduce, Bind, CallExtern, CallIntrinsic, Combination, For, If, Prefetch, Produce, Seq, Stmt, Store, Sync, seq
 
 # Expressions are walked recursively, in Python frames only, which need no C stack; a computation may inline very long chains.
 _RECURSION_LIMIT = 200_000
@@ -101,6 +101,8 @@ _STATEMENT_CHILDREN: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     Prefetch: lambda s: s.indices,
     CallExtern: lambda s: s.args,
     CallIntrinsic: lambda s: s.parts,
+    AllReduce: lambda s: s.parts,
+    Sync: lambda s: (),
 }
 
 
@@ -120,6 +122,8 @@ _INNER_STATEMENTS: dict[type, Callable[[Any], tuple[Stmt, ...]]] = {
     Prefetch: lambda s: (),
     CallExtern: lambda s: (),
     CallIntrinsic: lambda s: (),
+    AllReduce: lambda s: (),
+    Sync: lambda s: (),
 }
 
 
@@ -139,6 +143,8 @@ _OPERANDS: dict[type, Callable[[Any], tuple[Expr, ...]]] = {
     Prefetch: _STATEMENT_CHILDREN[Prefetch],
     CallExtern: _STATEMENT_CHILDREN[CallExtern],
     CallIntrinsic: _STATEMENT_CHILDREN[CallIntrinsic],
+    AllReduce: _STATEMENT_CHILDREN[AllReduce],
+    Sync: _STATEMENT_CHILDREN[Sync],
 }
 
 
@@ -296,7 +302,7 @@ def _call_extern(r: Rewriter, s: CallExtern) -> Stmt:
     return s.with_args(_all(r, s.args))
 
 
-def _call_intrinsic(r: Rewriter, s: CallIntrinsic) -> Stmt:
+def _with_parts(r: Rewriter, s: CallIntrinsic | AllReduce) -> Stmt:
     return s.with_parts(_all(r, s.parts))
 
 
@@ -306,7 +312,8 @@ def _rebuild_table() -> dict[type, Callable[[Any, Any], Any]]:
         Cast: _unary("value"), Broadcast: _broadcast, Not: _unary("a"),
         Store: _store, Seq: _seq, For: _for, If: _if, Allocate: _allocate, Bind: _bind, Produce: _produce, Prefetch: _prefetch,
         CallExtern: _call_extern,
-        CallIntrinsic: _call_intrinsic,
+        CallIntrinsic: _with_parts, AllReduce: _with_parts,
+        Sync: _leaf,
     }  # fmt: skip
     table: dict[type, Callable[[Any, Any], Any]] = {}
     for cls in _CLASSES.values():
@@ -364,6 +371,12 @@ class Substitute(Rewriter):
 def substitute(node: Expr, variables: Mapping[Var, Expr]) -> Expr:
     """`node` with variables replaced."""
     return Substitute(variables).rewrite(node) if variables else node
+
+
+def combine(how: Combination, left: Sequence[Expr], right: Sequence[Expr]) -> tuple[Expr, ...]:
+    """`left` and `right` combined."""
+    values = dict(zip((*how.left, *how.right), (*left, *right), strict=True))
+    return tuple(substitute(e, values) for e in how.results)
 
 
 def substitute_statement(node: Stmt, variables: Mapping[Var, Expr], buffers: Mapping[Buffer, Buffer] | None = None) -> Stmt:

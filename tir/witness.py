@@ -14,7 +14,7 @@ import numpy as np
 
 from .dtype import INT64, DType
 from .expr import Binary, Broadcast, Buffer, Call, Cast, Const, Expr, FloorDiv, FloorMod, IfThenElse, Load, Not, Ramp, Select, Var, as_expr
-from .stmt import Allocate, Bind, CallExtern, CallIntrinsic, For, Func, If, Prefetch, Stmt, Store
+from .stmt import Allocate, AllReduce, Bind, CallExtern, CallIntrinsic, For, Func, If, Prefetch, Stmt, Store
 from .visit import children
 
 Array = np.ndarray[Any, Any]
@@ -114,6 +114,10 @@ class _Walk:
                     self._access(element, reached)
                     if number == 0:
                         self._access(Store(element.buffer, element.indices, element), reached)
+        elif isinstance(s, AllReduce):
+            self.expressions(s.parts, reached)
+            for target in s.loads:
+                self._access(Store(target.buffer, target.indices, target), reached)
         elif not isinstance(s, (Prefetch, CallExtern)):  # which may point anywhere, or nowhere in an empty buffer
             for child in children(s):
                 self.statement(child, reached)

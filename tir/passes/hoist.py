@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..bounds import always_inside, constant_bounds
 from ..expr import HAS_COST, HAS_DIVISION, HAS_LOAD, Broadcast, Buffer, Call, Const, Div, Expr, FloorDiv, FloorMod, IfThenElse, Load, Ramp, Var, if_then_else
-from ..stmt import Allocate, Bind, CallIntrinsic, For, Func, If, Produce, Seq, Stmt, Store, seq
+from ..stmt import Allocate, AllReduce, Bind, CallIntrinsic, For, Func, If, Produce, Seq, Stmt, Store, seq
 from ..verify import CLOSED, NO_VECTOR_LOOPS, TYPED
 from ..visit import Rewriter, loads_of, operands_of, statements_in
 from .manager import Pass
@@ -143,6 +143,8 @@ class _Hoister:
                 found = frozenset((s.buffer,))
             elif s.__class__ is CallIntrinsic:
                 found = frozenset((s.loads[0].buffer,))
+            elif s.__class__ is AllReduce:
+                found = frozenset(target.buffer for target in s.loads)
             else:
                 found = frozenset()
                 for inner in statements_in(s):

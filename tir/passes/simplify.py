@@ -10,7 +10,7 @@ from ..dtype import BOOL
 from ..expr import And, Const, Expr, Var, const, logical_and, logical_not
 from ..matching import reads_nothing
 from ..simplify import Analyzer
-from ..stmt import Allocate, Bind, CallExtern, CallIntrinsic, For, Func, If, Prefetch, Produce, Seq, Stmt, Store, seq
+from ..stmt import Allocate, AllReduce, Bind, CallExtern, CallIntrinsic, For, Func, If, Prefetch, Produce, Seq, Stmt, Store, Sync, seq
 from ..verify import CLOSED, TYPED
 from .manager import Pass
 
@@ -192,8 +192,11 @@ class _Simplifier:
     def call_extern(self, s: CallExtern) -> Stmt:
         return s.with_args(self.all(s.args))
 
-    def call_intrinsic(self, s: CallIntrinsic) -> Stmt:
+    def with_parts(self, s: CallIntrinsic | AllReduce) -> Stmt:
         return s.with_parts(self.all(s.parts))
+
+    def unchanged(self, s: Stmt) -> Stmt:
+        return s
 
 
 def _timeless(condition: Expr) -> Expr:
@@ -213,5 +216,7 @@ _HANDLERS: dict[type, Callable[[_Simplifier, Any], Stmt | None]] = {
     Produce: _Simplifier.produce,
     Prefetch: _Simplifier.prefetch,
     CallExtern: _Simplifier.call_extern,
-    CallIntrinsic: _Simplifier.call_intrinsic,
+    CallIntrinsic: _Simplifier.with_parts,
+    AllReduce: _Simplifier.with_parts,
+    Sync: _Simplifier.unchanged,
 }
