@@ -15,6 +15,7 @@ Flags, and what each changes:
     -fopenmp              only where the source has OpenMP pragmas
     -lm                   the mathematical functions that are not generated inline
     -l..., -z defs        only where C functions are called (te.extern): their libraries; one that is nowhere is an error here and not at the call
+    -rpath                for a library that is given as a file: where it is found when the kernel is loaded
 
 -ffast-math and its parts that change results (reassociation, no NaN, no signed zeros, flush to zero) are never used.
 Where there is neither gcc nor clang, the Python package ziglang serves (`pip install ziglang`): its `zig cc` is a clang. It has no OpenMP, so
@@ -153,7 +154,7 @@ def compile_source(source: str, target: Target, *, uses_openmp: bool = False, li
     linked: tuple[str, ...] = ("-lm",)
     if libraries:
         whole = () if target.sanitize else ("-Wl,-z,defs",)  # the sanitizers' runtime is found when the process starts
-        linked = (*(f"-l{name}" for name in libraries), "-lm", *whole)
+        linked = (*(flag for library in libraries for flag in _linked(library)), "-lm", *whole)
     serial = uses_openmp and compiler.family == "zig"
     sources = (SOURCE_NAME, SERIAL_NAME) if serial else (SOURCE_NAME,)
     command = (*compiler.command, *flags(target, compiler, uses_openmp), *sources, "-o", LIBRARY_NAME, *linked)
@@ -178,6 +179,13 @@ def compile_source(source: str, target: Target, *, uses_openmp: bool = False, li
     if failed:
         raise _compile_error(command, entry / SOURCE_NAME, done.stderr, done.returncode)
     return Build(entry / LIBRARY_NAME, entry / SOURCE_NAME, command, seconds, False)
+
+
+def _linked(library: str) -> tuple[str, ...]:
+    """The flags for a library: a file by its whole path, or a name."""
+    if not os.path.isabs(library):
+        return (f"-l{library}",)
+    return (library, "-Xlinker", "-rpath", "-Xlinker", os.path.dirname(library))
 
 
 def _key(source: str, command: tuple[str, ...], compiler: Compiler, target: Target) -> str:

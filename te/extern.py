@@ -5,6 +5,7 @@ The operation and how its call is declared. It is called once, on whole tensors;
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -22,6 +23,7 @@ from .tensor import Tensor
 
 _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _LIBRARY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*\Z")
+_FILE = re.compile(r"/[\w ./+~=@%-]*\Z")  # no sign that a path to search has a meaning for, as : and $
 _SCALARS = ("int32", "int64", "uint32", "float32", "float64")
 
 
@@ -94,7 +96,7 @@ def extern(
     fcompute: Callable[[list[Tensor], list[Tensor]], ExternCall],
     name: str = "extern",
     dtype: Any = None,
-    libraries: Sequence[str] = (),
+    libraries: Sequence[str | os.PathLike[str]] = (),
 ) -> Any:
     """Tensors of `shape` that a C function computes from `inputs`: `fcompute(ins, outs)` returns the call, made by te.call_extern.
 
@@ -109,12 +111,13 @@ def extern(
         call cblas_sgemm(101, 111, 111, M, N, K, 1.0, &A[0, 0], K, &B[0, 0], N, 0.0, &C[0, 0], N)
 
     `shape`: one shape, or a list of shapes for several outputs, which come back as a list; `dtype`: of the outputs, one for all or a list, by default that of
-    the first input. `libraries`: names as the linker knows them (`-lcblas`); the C library is always there. The function is called once, at root, with whole
-    dense tensors in row-major order; it must return, whatever it returns is ignored, and it must keep to the shapes it is told and write no input.
+    the first input. `libraries`: names as the linker knows them (`-lcblas`), or files of shared libraries by their whole paths, which are then also where
+    the kernel looks for them when it is loaded; the C library is always there. The function is called once, at root, with whole dense tensors in row-major
+    order; it must return, whatever it returns is ignored, and it must keep to the shapes it is told and write no input.
 
     The stage has no loops: primitives refuse it, and the stages it reads are stored whole. To run it in the interpreter, give a Python function with
-    tir.interp.register_extern. Raises TEError for a symbol that is no C identifier, a library that is no plain name, an output that is not passed, or an
-    address in a tensor that was not declared.
+    tir.interp.register_extern. Raises TEError for a symbol that is no C identifier, a library that is neither a plain name nor a file,
+    an output that is not passed, or an address in a tensor that was not declared.
     """
     if not isinstance(name, str):
         raise TEError(f"extern: the name is {name!r}: expected a text")
@@ -152,10 +155,19 @@ def _shape(shape: Any, name: str) -> tuple[int | Expr, ...]:
 def _libraries(libraries: Any, name: str) -> tuple[str, ...]:
     if isinstance(libraries, str) or not isinstance(libraries, (list, tuple)):
         raise TEError(f"extern {name!r}: libraries is {libraries!r}: expected a list of names, such as ['m']")
-    for library in libraries:
-        if not isinstance(library, str) or not _LIBRARY.match(library):
-            raise TEError(f"extern {name!r}: library {library!r}: expected a name as the linker knows it (letters, digits, _ . + -), such as 'm' for libm.so")
-    return tuple(libraries)
+    return tuple(_library(library, name) for library in libraries)
+
+
+def _library(library: Any, name: str) -> str:
+    text = os.fspath(library) if isinstance(library, os.PathLike) else library
+    if isinstance(text, str) and _LIBRARY.match(text):
+        return text
+    if not isinstance(text, str) or not _FILE.match(text):
+        raise TEError(f"extern {name!r}: library {library!r}: expected a name as the linker knows it (letters, digits, _ . + -), such as 'm' for libm.so, "
+                      "or the whole path of a shared library (letters, digits, space and / _ . + - ~ = @ %)")  # fmt: skip
+    if not os.path.isfile(text):
+        raise TEError(f"extern {name!r}: library {text!r}: there is no such file; expected a shared library")
+    return text
 
 
 def call_extern(symbol: str, *args: Any) -> ExternCall:

@@ -18,6 +18,7 @@ RUNS = {
     "rows.py": ["--small", "--show"],
     "conv_bn_relu.py": ["--channels", "3", "--size", "13", "--filters", "5", "--trials", "4"],
     "own_template.py": ["--size", "20", "24", "16", "--trials", "2"],
+    "blas.py": ["--size", "17", "19", "37"],
     "c_program.py": ["--rows", "19", "--columns", "37"],
 }
 

@@ -127,7 +127,7 @@ class CallExtern(Stmt):
     """Calls a C function. It stands outside all loops.
 
     `types`: for each argument the dtype in which it is passed; None where it is a pointer: such an argument is a Load, which stands for the address of that
-    element, and reads nothing. `writes`: which arguments are pointers through which the function writes. `libraries`: what it is linked with (`-l`).
+    element, and reads nothing. `writes`: which arguments are pointers through which the function writes. `libraries`: what it is linked with (names, or files).
     """
 
     symbol: str
