@@ -93,7 +93,7 @@ def _workload(command: Command) -> Command:
         click.option("--templates", metavar="FILE.py", help="A Python file of yours that defines OPERATOR with @autotune.template; it is run."),
         click.option("--target", "kind", default="c", show_default=True, help="The kind of target."),
         click.option("--threads", type=click.IntRange(min=1), help="Threads of a parallel loop [default: all]."),
-        click.option("--march", default="native", show_default=True, help="The compiler's name of the processor's architecture."),
+        click.option("--march", help="The compiler's name of the processor's architecture [default: native]."),
     )[::-1]:
         command = decorate(command)
     return command
@@ -102,7 +102,7 @@ def _workload(command: Command) -> Command:
 _log_option = click.option("--log", type=click.Path(dir_okay=False), help="The tuning log, an SQLite file [default: your own].")
 
 
-def _task(operator: str, sizes: Sequence[str], options: Sequence[str], templates: str | None, kind: str, threads: int | None, march: str) -> Task:
+def _task(operator: str, sizes: Sequence[str], options: Sequence[str], templates: str | None, kind: str, threads: int | None, march: str | None) -> Task:
     if templates is not None:
         load_file(templates)
     target = Target(kind, threads=threads, march=march)

@@ -65,7 +65,7 @@ class Signature:
     def to_json(self, target: Target) -> str:
         """The text that a library carries; `target` is what it was built for. It says which instruction sets the code may use."""
         needs = sorted(instruction_sets(target.march))
-        return json.dumps({"abi": ABI_VERSION, "needs": needs, "target": asdict(target), **asdict(self)}, separators=(",", ":"))
+        return json.dumps({"abi": ABI_VERSION, "needs": needs, "target": target.options, **asdict(self)}, separators=(",", ":"))
 
 
 def signature_from_json(text: str, origin: str) -> tuple[Signature, Target, list[str]]:

@@ -12,15 +12,27 @@ import os
 import platform
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from . import config
 from .errors import TargetError
+from .gpu import GPUS, Gpu
 
 # Every kind of target that is known, and what it means. How to emit for a kind is in `targets/`.
-KINDS = {"c": "C with GNU vector types and OpenMP for the CPU, compiled by gcc or clang"}
-PLANNED_KINDS = {"cuda": "CUDA C++ for NVIDIA GPUs"}
+KINDS = {
+    "c": "C with GNU vector types and OpenMP for the CPU, compiled by gcc or clang",
+    "cuda": "CUDA C++ for NVIDIA GPUs, compiled by nvcc or NVRTC, run on a GPU or by the emulator",
+}
+# What the options of a kind are: what its JSON has, which is in tuning logs.
+_OPTIONS = {
+    "c": ("march", "threads", "compiler", "sanitize", "opt", "vector_bytes", "vector_registers", "l1_bytes", "l2_bytes", "cpu"),
+    "cuda": ("arch", "device", "threads", "compiler", "fast_math"),
+}
+DEVICES = ("gpu", "emulator")
+DEFAULT_ARCH = "sm_90"
+CUDA_VECTOR_BYTES = 16  # the widest access of a thread to memory
 
 MOST_THREADS = 4096  # OpenMP ends the process where it cannot start as many as it is asked for
 OPTIMISATION_LEVELS = ("-O0", "-O1", "-O2", "-O3", "-Os")
@@ -40,10 +52,16 @@ _VECTOR_BYTES_BY_MARCH = (
 class Target:
     """Where a kernel will run.
 
-    Arguments: `kind` ("c"); `march`: the compiler's name of the architecture, "native" for this machine; `threads`: of a parallel loop
-    (default: `default_threads()`), 1 starts no OpenMP; `compiler`: name or path (default: the first found); `sanitize`: compile with
-    AddressSanitizer and UndefinedBehaviorSanitizer; `opt`: the optimisation level; `vector_bytes`, `vector_registers`, `l1_bytes`,
-    `l2_bytes`, `cpu`: detected unless given. An unknown kind or a value out of range is a TargetError.
+    Arguments: `kind`: "c" or "cuda"; `threads`: of a parallel loop, or of the emulator (default: `default_threads()`), 1 starts no OpenMP; `compiler`:
+    name or path (default: the first found).
+
+    Of "c": `march`: the compiler's name of the architecture, "native" for this machine; `sanitize`: compile with AddressSanitizer and
+    UndefinedBehaviorSanitizer; `opt`: the optimisation level; `vector_bytes`, `vector_registers`, `l1_bytes`, `l2_bytes`, `cpu`: detected unless given.
+
+    Of "cuda": `arch`: "sm_75" to "sm_120" (default: "sm_90"; its limits are `target.gpu`); `device`: "gpu", or "emulator", which runs the same source on
+    the CPU; `fast_math`: let the compiler use less exact division, roots and functions, and flush denormals (on a GPU only).
+
+    An unknown kind, an option of another kind or a value out of range is a TargetError.
     """
 
     kind: str
@@ -52,66 +70,67 @@ class Target:
     compiler: str | None
     sanitize: bool
     opt: str
-    vector_bytes: int  # of the widest vector register
+    vector_bytes: int  # of the widest vector register, or of the widest access of a thread
     vector_registers: int
     l1_bytes: int  # data cache of one core
     l2_bytes: int  # of one core
     cpu: str  # the processor's name where march is "native", else ""
+    arch: str  # of a GPU, else ""
+    device: str  # "gpu" or "emulator", "" where the kind is no GPU's
+    fast_math: bool
 
     def __init__(
         self,
         kind: str = "c",
         *,
-        march: str = "native",
+        march: str | None = None,
         threads: int | None = None,
         compiler: str | None = None,
-        sanitize: bool = False,
-        opt: str = "-O2",
+        sanitize: bool | None = None,
+        opt: str | None = None,
         vector_bytes: int | None = None,
         vector_registers: int | None = None,
         l1_bytes: int | None = None,
         l2_bytes: int | None = None,
         cpu: str | None = None,
+        arch: str | None = None,
+        device: str | None = None,
+        fast_math: bool | None = None,
     ):
         check_kind(kind)
-        if not isinstance(march, str) or not re.fullmatch(r"[\w.+-]+", march) or march.startswith("-"):
-            raise TargetError(f"march {march!r}: expected the compiler's name of an architecture, for example 'native' or 'x86-64-v3'")
-        if opt not in OPTIMISATION_LEVELS:
-            raise TargetError(f"opt {opt!r}: expected one of {', '.join(OPTIMISATION_LEVELS)}")
-        if vector_bytes is None:
-            vector_bytes = _vector_bytes(march)
-        values = {
-            "kind": kind,
-            "march": march,
-            "threads": default_threads() if threads is None else threads,
-            "compiler": compiler,
-            "sanitize": bool(sanitize),
-            "opt": opt,
-            "vector_bytes": vector_bytes,
-            "vector_registers": _vector_registers(vector_bytes) if vector_registers is None else vector_registers,
-            "l1_bytes": cache_bytes(1) if l1_bytes is None else l1_bytes,
-            "l2_bytes": cache_bytes(2) if l2_bytes is None else l2_bytes,
-            "cpu": (cpu_name() if march == "native" else "") if cpu is None else cpu,
-        }
-        for name in ("threads", "vector_bytes", "vector_registers", "l1_bytes", "l2_bytes"):
-            value = values[name]
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise TargetError(f"{name} {value!r}: expected an integer of at least 1")
-            if name == "threads" and value > MOST_THREADS:
-                raise TargetError(f"threads {value}: expected at most {MOST_THREADS}")
-        if vector_bytes not in (16, 32, 64):
-            raise TargetError(f"vector_bytes {vector_bytes}: expected 16, 32 or 64")
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
+        given = {
+            "march": march, "threads": threads, "compiler": compiler, "sanitize": sanitize, "opt": opt, "vector_bytes": vector_bytes,
+            "vector_registers": vector_registers, "l1_bytes": l1_bytes, "l2_bytes": l2_bytes, "cpu": cpu, "arch": arch, "device": device,
+            "fast_math": fast_math,
+        }  # fmt: skip
+        for name, value in given.items():
+            if value is not None and name not in _OPTIONS[kind]:
+                raise TargetError(f"{name} is no option of target {kind!r}; its options are {', '.join(_OPTIONS[kind])}")
+        values = {**given, "threads": default_threads() if threads is None else threads}
+        complete = {"c": _complete_c, "cuda": _complete_cuda}[kind]
+        for name, found in {"kind": kind, **complete(values)}.items():
+            object.__setattr__(self, name, found)
 
     @classmethod
     def parse(cls, target: str | Target) -> Target:
         """A Target as it is, or the one of a kind's name."""
         return target if isinstance(target, Target) else cls(target)
 
+    @property
+    def gpu(self) -> Gpu:
+        """The limits of the GPU. A TargetError for a target that is none."""
+        if self.arch not in GPUS:
+            raise TargetError(f"target {self.kind!r} is no GPU")
+        return GPUS[self.arch]
+
+    @property
+    def options(self) -> dict[str, object]:
+        """The kind and its options: plain data."""
+        return {name: getattr(self, name) for name in ("kind", *_OPTIONS[self.kind])}
+
     def to_json(self) -> str:
-        """All fields as JSON; `from_json` gives an equal Target, on any machine."""
-        return json.dumps(asdict(self), sort_keys=True)
+        """The kind and its options as JSON; `from_json` gives an equal Target, on any machine."""
+        return json.dumps(self.options, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Target:
@@ -122,7 +141,7 @@ class Target:
             raise TargetError(f"not the JSON of a target: {error}") from None
         if not isinstance(values, dict):
             raise TargetError(f"not the JSON of a target, which is an object with fields: {text[:60]}")
-        unknown = values.keys() - {field.name for field in fields(cls)}
+        unknown = values.keys() - {"kind", *(name for options in _OPTIONS.values() for name in options)}
         if unknown:
             raise TargetError(f"JSON of a target has unknown fields {', '.join(sorted(unknown))}: written by a newer version?")
         return cls(**values)
@@ -132,6 +151,13 @@ class Target:
         return max(1, self.vector_bytes // element_bytes)
 
     def __str__(self) -> str:
+        if self.kind == "cuda":
+            parts = [f"cuda {self.arch}"]
+            if self.device == "emulator":
+                parts.append(f"emulated by {self.threads} thread{'s' if self.threads > 1 else ''}")
+            if self.fast_math:
+                parts.append("fast math")
+            return ", ".join([*parts, *([self.compiler] if self.compiler else [])])
         cpu = f" ({self.cpu})" if self.cpu else ""
         parts = [f"{self.kind} {self.march}{cpu}", f"{self.threads} thread{'s' if self.threads > 1 else ''}"]
         parts.append(f"{self.vector_bytes * 8}-bit vectors")
@@ -144,13 +170,72 @@ class Target:
         return ", ".join(parts)
 
 
+def _complete_c(given: dict[str, Any]) -> dict[str, object]:
+    """All fields of a C target, from the options that were given."""
+    march = "native" if given["march"] is None else given["march"]
+    if not isinstance(march, str) or not re.fullmatch(r"[\w.+-]+", march) or march.startswith("-"):
+        raise TargetError(f"march {march!r}: expected the compiler's name of an architecture, for example 'native' or 'x86-64-v3'")
+    opt = "-O2" if given["opt"] is None else given["opt"]
+    if opt not in OPTIMISATION_LEVELS:
+        raise TargetError(f"opt {opt!r}: expected one of {', '.join(OPTIMISATION_LEVELS)}")
+    vector_bytes = _vector_bytes(march) if given["vector_bytes"] is None else given["vector_bytes"]
+    values = {
+        **given,
+        "march": march,
+        "sanitize": bool(given["sanitize"]),
+        "opt": opt,
+        "vector_bytes": vector_bytes,
+        "vector_registers": _vector_registers(vector_bytes) if given["vector_registers"] is None else given["vector_registers"],
+        "l1_bytes": cache_bytes(1) if given["l1_bytes"] is None else given["l1_bytes"],
+        "l2_bytes": cache_bytes(2) if given["l2_bytes"] is None else given["l2_bytes"],
+        "cpu": (cpu_name() if march == "native" else "") if given["cpu"] is None else given["cpu"],
+        **dict.fromkeys(("arch", "device"), ""),
+        "fast_math": False,
+    }
+    _check_counts(values, "threads", "vector_bytes", "vector_registers", "l1_bytes", "l2_bytes")
+    if vector_bytes not in (16, 32, 64):
+        raise TargetError(f"vector_bytes {vector_bytes}: expected 16, 32 or 64")
+    return values
+
+
+def _complete_cuda(given: dict[str, Any]) -> dict[str, object]:
+    """All fields of a CUDA target, from the options that were given; what only a CPU has is empty."""
+    arch = DEFAULT_ARCH if given["arch"] is None else given["arch"]
+    if arch not in GPUS:
+        raise TargetError(f"arch {arch!r}: expected the compute capability of a GPU, one of {', '.join(GPUS)}")
+    device = "gpu" if given["device"] is None else given["device"]
+    if device not in DEVICES:
+        raise TargetError(f"device {device!r}: expected 'gpu', or 'emulator' to run the same CUDA source on the CPU")
+    gpu = GPUS[arch]
+    values = {
+        **given,
+        **dict.fromkeys(("march", "opt", "cpu"), ""),
+        "sanitize": False,
+        "vector_bytes": CUDA_VECTOR_BYTES,
+        "vector_registers": gpu.registers_per_thread,
+        "l1_bytes": gpu.shared_bytes_per_multiprocessor,
+        "l2_bytes": 4 << 20,  # of the smallest product; it differs among those of one arch
+        "arch": arch,
+        "device": device,
+        "fast_math": bool(given["fast_math"]),
+    }
+    _check_counts(values, "threads")
+    return values
+
+
+def _check_counts(values: dict[str, Any], *names: str) -> None:
+    for name in names:
+        value = values[name]
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise TargetError(f"{name} {value!r}: expected an integer of at least 1")
+        if name == "threads" and value > MOST_THREADS:
+            raise TargetError(f"threads {value}: expected at most {MOST_THREADS}")
+
+
 def check_kind(kind: object) -> None:
     """A TargetError unless this kind of target exists; it names those that do."""
-    known = ", ".join(repr(name) for name in KINDS)
-    if isinstance(kind, str) and kind in PLANNED_KINDS:
-        raise TargetError(f"target {kind!r} ({PLANNED_KINDS[kind]}) is known, but its generator is not there yet; available: {known}")
     if not isinstance(kind, str) or kind not in KINDS:
-        raise TargetError(f"unknown target {kind!r}; known kinds: {known}")
+        raise TargetError(f"unknown target {kind!r}; known kinds: {', '.join(repr(name) for name in KINDS)}")
 
 
 def default_threads() -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tilewright.tir import config, target
@@ -33,9 +35,14 @@ def test_json_gives_the_same_target_on_any_machine(monkeypatch):
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        ({"kind": "nosuch"}, "unknown target 'nosuch'; known kinds: 'c'"),
+        ({"kind": "nosuch"}, "unknown target 'nosuch'; known kinds: 'c', 'cuda'"),
         ({"kind": None}, "unknown target None"),
-        ({"kind": "cuda"}, "target 'cuda' .* is known, but its generator is not there yet; available: 'c'"),
+        ({"kind": "cuda", "arch": "sm_70"}, "arch 'sm_70': expected the compute capability of a GPU, one of sm_75, .*sm_120"),
+        ({"kind": "cuda", "arch": 90}, "arch 90"),
+        ({"kind": "cuda", "device": "tpu"}, "device 'tpu': expected 'gpu', or 'emulator'"),
+        ({"kind": "cuda", "march": "native"}, "march is no option of target 'cuda'; its options are arch, device"),
+        ({"kind": "cuda", "threads": -1}, "threads -1"),
+        ({"arch": "sm_90"}, "arch is no option of target 'c'"),
         ({"threads": 0}, "threads 0: expected an integer of at least 1"),
         ({"threads": 1.5}, r"threads 1\.5"),
         ({"threads": True}, "threads True"),
@@ -49,6 +56,21 @@ def test_json_gives_the_same_target_on_any_machine(monkeypatch):
 def test_what_is_no_target(arguments, words):
     with pytest.raises(TargetError, match=words):
         Target(**arguments)
+
+
+def test_a_gpu_is_a_target():
+    made = Target("cuda", arch="sm_86", device="emulator", threads=2)
+    assert made.gpu.capability == 86 and made.vector_bytes == 16 and made.lanes(4) == 4
+    assert Target.from_json(made.to_json()) == made != Target("cuda", arch="sm_86", threads=2)
+    assert str(made) == "cuda sm_86, emulated by 2 threads" and str(Target("cuda", fast_math=True)) == "cuda sm_90, fast math"
+    with pytest.raises(TargetError, match="'c' is no GPU"):
+        _ = Target("c").gpu
+
+
+def test_the_json_of_a_c_target_has_its_own_options_only():
+    """Tuning logs hold it."""
+    names = "kind march threads compiler sanitize opt vector_bytes vector_registers l1_bytes l2_bytes cpu"
+    assert json.loads(Target("c").to_json()).keys() == set(names.split())
 
 
 def test_text():
