@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from .schedule import Schedule, lower_schedule
 from .targets import c
 from .targets.constants import ConstantMemory, addresses, copy_constant
-from .targets.generated import Generated
+from .targets.generated import Generated, symbol_with_constants
 from .targets.module import Module, compile_module
 from .te.tensor import Tensor
 from .tir.constants import split_constants
@@ -144,8 +145,11 @@ def _build_with_constants(schedule: Schedule, args: Sequence[Tensor], target: Ta
         prologue = compile_module(generator(_run_passes(parts.prologue, target), target, parts.prologue.params), target)
         prologue.run_at(addresses([memory[buffer] for buffer in parts.prologue.params]))
         prologue.close()
-    generated = generator(_run_passes(parts.kernel, target), target, parts.kernel.params)
-    return compile_module(generated.with_constants(len(parts.constants)), target, [memory[buffer] for buffer in parts.constants])
+    kernel = parts.kernel if not parts.constants else replace(parts.kernel, name=symbol_with_constants(c.function_name(name)))
+    generated = generator(_run_passes(kernel, target), target, kernel.params)
+    if parts.constants:
+        generated = generated.with_constants(len(parts.constants))
+    return compile_module(generated, target, [memory[buffer] for buffer in parts.constants])
 
 
 def _with_constants(schedule: Schedule, args: Sequence[Tensor], constants: Mapping[Tensor, Any]) -> list[Tensor]:

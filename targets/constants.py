@@ -12,7 +12,7 @@ from ..tir.errors import ArgumentError
 from ..tir.expr import Buffer
 from .arrays import is_contiguous, item_bytes, view_of
 
-_ALIGNMENT = 64  # bytes: a cache line, and the widest vector
+ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 
 
 class ConstantMemory:
@@ -22,9 +22,9 @@ class ConstantMemory:
         count = buffer.constant_size
         assert count is not None, buffer
         self.bytes = count * item_bytes(str(buffer.dtype))
-        self._memory = np.zeros(self.bytes + _ALIGNMENT, "uint8")
+        self._memory = np.zeros(self.bytes + ALIGNMENT, "uint8")
         start = self._memory.ctypes.data
-        self.address = start + -start % _ALIGNMENT
+        self.address = start + -start % ALIGNMENT
 
 
 def copy_constant(buffer: Buffer, value: Any, function_name: str) -> ConstantMemory:

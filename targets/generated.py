@@ -5,7 +5,8 @@ The calling convention of the C target: for a function NAME the source defines
     int32_t NAME(type *restrict A, const type *restrict B, ..., int64_t n, ...);
 
 with the arrays in argument order, then the symbolic sizes. It returns 0, or another number when memory for intermediates could not be had.
-Constant operands, whose memory the module owns, come before the arrays.
+Constant operands, whose memory the module owns, come before the arrays; such a function has a symbol of its own, `Signature.symbol`, since an exported
+library, which carries its constants, has NAME as above (embed.py).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ..tir.target import Target, instruction_sets
 # The symbol under which the runtime puts the description into every library, so that it can be loaded from the file alone.
 SIGNATURE_SYMBOL = "tilewright_signature"
 ABI_VERSION = 1
+_WITH_CONSTANTS = "_with_constants"
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,11 @@ class Signature:
     uses_openmp: bool = False
     constants: int = 0
     libraries: tuple[str, ...] = ()
+
+    @property
+    def symbol(self) -> str:
+        """What the compiled function is called."""
+        return f"{self.name}{_WITH_CONSTANTS}" if self.constants else self.name
 
     def __len__(self) -> int:
         return len(self.arguments)
@@ -87,7 +94,7 @@ def signature_from_json(text: str, origin: str) -> tuple[Signature, Target, list
 
 @dataclass(frozen=True)
 class Generated:
-    """A generated function: the fields of `Signature`, and the source that defines it."""
+    """A generated function: the fields of `Signature`, the source that defines it, and which arguments its constants are."""
 
     name: str
     source: str
@@ -95,16 +102,17 @@ class Generated:
     sizes: tuple[str, ...] = ()
     workspace_bytes: int = 0
     uses_openmp: bool = False
-    constants: int = 0
+    constants: tuple[ArgumentSpec, ...] = ()
     libraries: tuple[str, ...] = ()
 
     @property
     def signature(self) -> Signature:
-        return Signature(self.name, self.arguments, self.sizes, self.workspace_bytes, self.uses_openmp, self.constants, self.libraries)
+        return Signature(self.name, self.arguments, self.sizes, self.workspace_bytes, self.uses_openmp, len(self.constants), self.libraries)
 
     def with_constants(self, count: int) -> Generated:
-        """The same, of which the first `count` arguments are constants."""
-        return replace(self, arguments=self.arguments[count:], constants=count)
+        """The same, of which the first `count` arguments are constants; generated under the name that `symbol_with_constants` gives."""
+        assert self.name.endswith(_WITH_CONSTANTS), self.name
+        return replace(self, name=self.name.removesuffix(_WITH_CONSTANTS), arguments=self.arguments[count:], constants=self.arguments[:count])
 
     def source_with_signature(self, target: Target) -> str:
         """The source followed by the definition of `SIGNATURE_SYMBOL`, which describes the function to `load_module`."""
@@ -112,6 +120,11 @@ class Generated:
         text = re.sub(r'[^\w ,:{}\[\]"\\.+-]', lambda sign: f"\\u{ord(sign[0]):04x}", self.signature.to_json(target))
         pieces = "\n".join("    " + _c_string(text[start : start + 100]) for start in range(0, len(text), 100))
         return f"{self.source.rstrip()}\n\n/* Read by tilewright.load_module. */\nconst char {SIGNATURE_SYMBOL}[] =\n{pieces};\n"
+
+
+def symbol_with_constants(name: str) -> str:
+    """The name under which a function is generated that takes constants before its arguments."""
+    return name + _WITH_CONSTANTS
 
 
 def _c_string(text: str) -> str:

@@ -16,12 +16,13 @@ from ..tir.errors import TargetError
 from ..tir.target import Target, cpu_name, instruction_sets, missing_instruction_sets, native_vector_bytes
 from .arrays import ArgumentChecker
 from .constants import ConstantMemory, addresses
+from .embed import embedded
 from .generated import SIGNATURE_SYMBOL, Generated, Signature, signature_from_json
 from .header import c_header
 from .loader import Library, check_sanitizer_runtime
 from .openmp import survive_fork
 from .timer import TimeResult, measure
-from .toolchain import compile_source
+from .toolchain import Build, compile_source
 
 
 class Module:
@@ -32,15 +33,15 @@ class Module:
     while it computes, and may run in many threads at once. MemoryError: storage for intermediates could not be had.
     """
 
-    def __init__(self, signature: Signature, target: Target, library: Library, source: str | None, constants: Sequence[ConstantMemory] = ()):
+    def __init__(self, signature: Signature, target: Target, library: Library, generated: Generated | None = None, constants: Sequence[ConstantMemory] = ()):
         self.signature = signature
         self._constants = tuple(constants)  # kept: the function has their addresses
         self.target = target
-        self._source = source
+        self._generated = generated
         self._library = library
         self._check = ArgumentChecker(signature)
         kinds = [ctypes.c_void_p] * (signature.constants + len(signature)) + [ctypes.c_int64] * len(signature.sizes)
-        function = library.function(signature.name, kinds)
+        function = library.function(signature.symbol, kinds)
         function = survive_fork(function) if signature.uses_openmp else function
         missing = missing_instruction_sets(instruction_sets(target.march))
         if missing:  # a build for another machine can be exported
@@ -80,9 +81,9 @@ class Module:
         """The generated text. A TargetError where there is none of this kind, or the module came from a library file."""
         if kind != self.target.kind:
             raise TargetError(f"{self.name} was generated for target {self.target.kind!r}; it has no {kind!r} source")
-        if self._source is None:
+        if self._generated is None:
             raise TargetError(f"{self.name} was loaded from {self.library_path}; a library does not carry its source")
-        return self._source
+        return self._generated.source_with_signature(self.target)
 
     def time_evaluator(self, *, repeat: int = 5, number: int | None = None, min_repeat_ms: float = 50, flush_cache: bool = False) -> TimeEvaluator:
         """A function that takes the arguments of a call and times it: see `timer.measure` for what the options mean.
@@ -94,14 +95,9 @@ class Module:
     def export_library(self, path: str | os.PathLike[str]) -> None:
         """Write the library to `path`, and beside it a C header (same name, ".h") for use without Python. `load_module` reads it back.
 
-        A TargetError where nothing can be written there, the library's own file was removed, or the module has constants, which are in the
-        memory of this process and not in the library.
+        Constant operands are written into the library, which is compiled for it. A TargetError where nothing can be written there, the library's own
+        file was removed, or there are more than 1 GiB of constants.
         """
-        if self._constants:
-            raise TargetError(
-                f"export_library: {self.name} has {len(self._constants)} constant operand(s) in the memory of this process, which its library does not "
-                "carry; build it without constants= and pass them as arguments"
-            )
         path = Path(path)
         if path.suffix == ".h":
             raise TargetError(f"export_library({str(path)!r}): the header gets the name with .h; give the library another, for example .so")
@@ -113,14 +109,17 @@ class Module:
             raise TargetError(f"export_library({str(path)!r}): {error.strerror}: {path.parent}") from None
 
     def _library_content(self) -> bytes:
-        try:
-            return Path(self.library_path).read_bytes()
-        except OSError as error:
-            if self._source is None:
-                raise TargetError(f"{self.library_path}, from which {self.name} was loaded, cannot be read: {error.strerror}") from None
-            # Removed from the cache since; the library stays loaded, but its file has to be made again.
-            build = compile_source(self._source, self.target, uses_openmp=self.signature.uses_openmp, libraries=self.signature.libraries)
-            return build.library_path.read_bytes()
+        generated, data = self._generated, None
+        if generated is not None and self._constants:
+            generated, data = embedded(generated, self._constants)
+        else:
+            try:
+                return Path(self.library_path).read_bytes()
+            except OSError as error:
+                if generated is None:
+                    raise TargetError(f"{self.library_path}, from which {self.name} was loaded, cannot be read: {error.strerror}") from None
+                # Removed from the cache since; the library stays loaded, but its file has to be made again.
+        return _compiled(generated, self.target, data).library_path.read_bytes()
 
     def close(self) -> None:
         """Unload the library, once calls that are running have come back. Further calls are a TargetError."""
@@ -136,7 +135,7 @@ class Module:
             f"<td>{html.escape(' x '.join(map(str, spec.shape)) or 'scalar')}</td></tr>"
             for spec in self.signature
         )
-        source = "" if self._source is None else f"<details><summary>source</summary><pre>{html.escape(self._source)}</pre></details>"
+        source = "" if self._generated is None else f"<details><summary>source</summary><pre>{html.escape(self.get_source())}</pre></details>"
         return (
             f"<b>{html.escape(self.name)}</b> <small>{html.escape(str(self.target))}; workspace {self.workspace_bytes} bytes</small>"
             f"<table><tr><th>argument</th><th></th><th>dtype</th><th>shape</th></tr>{rows}</table>{source}"
@@ -178,17 +177,21 @@ def compile_module(generated: Generated, target: Target, constants: Sequence[Con
 
     `constants`: what the function takes before its arguments, in order; the module keeps them.
     """
-    source = generated.source_with_signature(target)
     while True:
-        build = compile_source(source, target, uses_openmp=generated.uses_openmp, libraries=generated.libraries)
+        build = _compiled(generated, target)
         if target.sanitize:
             check_sanitizer_runtime(build.library_path)
         try:
-            return Module(generated.signature, target, Library(build.library_path, uses_openmp=generated.uses_openmp), source, constants)
+            return Module(generated.signature, target, Library(build.library_path, uses_openmp=generated.uses_openmp), generated, constants)
         except TargetError:
             if build.library_path.exists():
                 raise
             # Another process removed the entry from the cache between the compiler and the loader.
+
+
+def _compiled(generated: Generated, target: Target, data: bytes | None = None) -> Build:
+    source = generated.source_with_signature(target)
+    return compile_source(source, target, uses_openmp=generated.uses_openmp, libraries=generated.libraries, data=data)
 
 
 def load_module(path: str | os.PathLike[str]) -> Module:
@@ -219,7 +222,7 @@ def load_module(path: str | os.PathLike[str]) -> Module:
             f"{path} was built for {target.cpu} with {target.vector_bytes * 8}-bit vectors, which this machine does not have; "
             'build it here, or with Target("c", march="x86-64-v3") or the like'
         )
-    return Module(signature, target, library, None)
+    return Module(signature, target, library)
 
 
 def _replace_file(path: Path, content: bytes) -> None:

@@ -45,7 +45,7 @@ from .loader import is_whole
 
 CANDIDATES = ("gcc", "clang", "cc")
 SOURCE_NAME, LIBRARY_NAME, COMMAND_NAME, LOG_NAME = "kernel.c", "kernel.so", "command.txt", "log.txt"
-SERIAL_NAME = "serial.c"
+SERIAL_NAME, DATA_NAME = "serial.c", "constants.bin"
 _SERIAL = """/* In place of an OpenMP runtime: one thread. */
 __attribute__((visibility("hidden"))) int omp_get_thread_num(void) { return 0; }
 __attribute__((visibility("hidden"))) int omp_get_num_threads(void) { return 1; }
@@ -145,8 +145,11 @@ def flags(target: Target, compiler: Compiler, uses_openmp: bool) -> tuple[str, .
     return tuple(result)
 
 
-def compile_source(source: str, target: Target, *, uses_openmp: bool = False, libraries: Sequence[str] = ()) -> Build:
+def compile_source(source: str, target: Target, *, uses_openmp: bool = False, libraries: Sequence[str] = (), data: bytes | None = None) -> Build:
     """Compile C source to a shared library, or find it in the cache, which has the source, the command and the log beside it.
+
+    `data`: the content of the file DATA_NAME beside the source, which includes it, and names its hash (the compiler's own cache, which zig has, does not
+    look into it).
 
     Raises CompileError (command, source path, stderr) where the compiler refuses, TargetError where there is no compiler or cache folder.
     """
@@ -167,12 +170,16 @@ def compile_source(source: str, target: Target, *, uses_openmp: bool = False, li
         (folder / SOURCE_NAME).write_text(source)
         if serial:
             (folder / SERIAL_NAME).write_text(_SERIAL)
+        if data is not None:
+            (folder / DATA_NAME).write_bytes(data)
         (folder / COMMAND_NAME).write_text(" ".join(command) + "\n" + compiler.version + "\n")
         start = time.perf_counter()
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL, check=False)
         seconds = time.perf_counter() - start
         (folder / LOG_NAME).write_text(done.stderr)
         failed = done.returncode != 0
+        if data is not None:
+            (folder / DATA_NAME).unlink()  # it is in the library
         entry = cache.publish(folder, f"failed-{key}" if failed else key, replace=failed or damaged)
     if config.DEBUG.value:
         print(f"tilewright: compiled {entry} in {seconds:.3f} s", file=sys.stderr)

@@ -230,7 +230,7 @@ def compiled_together(generated: list[Any], target: tw.Target) -> list[Any]:
     source = "\n\n".join(blocks) + "\n"
     uses_openmp = any(g.uses_openmp for g in generated)
     library = Library(compile_source(source, target, uses_openmp=uses_openmp).library_path, uses_openmp=uses_openmp)
-    return [tw.Module(g.signature, target, library, source) for g in generated]
+    return [tw.Module(g.signature, target, library, g) for g in generated]
 
 
 # ---------------------------------------------------------------------------------------------------------------- in the parent
