@@ -30,7 +30,7 @@ _SPIN_COUNT = "1000"
 _RUNTIMES = frozenset({"libgomp.so.1", "libomp.so.5", "libomp.so", "libiomp5.so"})
 _pinned: set[str] = set()
 
-_first_process = os.getpid()
+_forks: list[int] = []  # the forks on the way from the process that loaded this file to this one; mostly none
 _callers: dict[int, ThreadPoolExecutor] = {}  # of each forked process, its one thread
 
 
@@ -56,15 +56,19 @@ def pin_runtimes() -> None:
 
 def survive_fork(function: Callable[..., Any]) -> Callable[..., Any]:
     """The same function, which in the first thread of a forked process hands the call to another thread and waits."""
-    process, first_process, current, first_thread = os.getpid, _first_process, threading.get_ident, threading.main_thread
+    current, first_thread = threading.get_ident, threading.main_thread
 
     def call(*numbers: int) -> Any:
         # Python makes the thread that forked the child's main thread.
-        if process() == first_process or current() != first_thread().ident:
+        if not _forks or current() != first_thread().ident:
             return function(*numbers)
         return _caller().submit(function, *numbers).result()
 
     return call
+
+
+# Told once: asking for the process's number in every call is a system call, 3 us where the kernel has swept the caches.
+os.register_at_fork(after_in_child=lambda: _forks.append(os.getpid()))
 
 
 def _caller() -> ThreadPoolExecutor:
