@@ -1,13 +1,15 @@
 """Bound inference: what each stage must compute, as seen from its readers.
 
 Stages are visited consumers first. At root a stage computes its whole tensor. Attached inside a loop of a consumer it computes the region that its
-readers touch in one iteration of that loop: the loops at and outside the attach point stand still, the others range over their extents. The region may reach
-past the tensor (in the last tile); the stage then guards its iterations. An update of a scan computes its whole tensor at one point of time.
+readers touch in one iteration of that loop: the loops at and outside the attach point stand still, the others range over their extents. Of those that
+stand still, indices of a GPU over which the memory of the stage is shared range too: one buffer of scope "shared" serves all threads of a block. The
+region may reach past the tensor (in the last tile); the stage then guards its iterations. An update of a scan computes its whole tensor at one point
+of time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,7 +48,8 @@ class StageLoops:
 
     `body`, `condition`, `init`: its expressions, inlined stages put in. `origin`, `shape`: the region of the tensor it computes. `extents` of all its
     axes; `variables`, the loop variable of each leaf; `position` of each axis (from 0) and `value` of each axis variable, in terms of loop variables;
-    `guards`; `enclosing`: the loops of other stages around it, outermost first, as (variable, extent); `rolling`: of a rolling buffer, how it moves.
+    `guards`; `enclosing`: the loops of other stages around it, outermost first, as (variable, extent); `threads`: of all loops around and of it that are bound,
+    the index; `scope`: where its result lives; `rolling`: of a rolling buffer, how it moves.
     """
 
     stage: Any
@@ -61,6 +64,8 @@ class StageLoops:
     value: dict[Var, Expr] = field(default_factory=dict)
     guards: list[Guard] = field(default_factory=list)
     enclosing: list[tuple[Var, Extent]] = field(default_factory=list)
+    threads: dict[Var, str] = field(default_factory=dict)
+    scope: str = "global"
     rolling: Rolling | None = None
 
     @property
@@ -133,11 +138,15 @@ def infer(all_loops: list[StageLoops]) -> None:
     for loops in reversed(all_loops):
         stage = loops.stage
         if stage.attach.kind == "root":
+            _surrounded_by_its_threads(loops)
             loops.origin = [const(0) for _ in stage.op.axis]
             loops.shape = [axis.dom.extent for axis in stage.op.axis]
         elif stage.is_update:
             _place_update(loops, done)
         else:
+            if stage.threads:
+                raise ScheduleError(f"env_threads of stage {stage.name}: it is computed inside stage {stage.attach.consumer.name}, "
+                                    f"in whose grid it takes part; use s[{stage.name}].compute_root()")  # fmt: skip
             _place(loops, done, readers)
         _shape_loops(loops)
         for e in loops.expressions:
@@ -146,12 +155,43 @@ def infer(all_loops: list[StageLoops]) -> None:
         done[stage] = loops
 
 
+def _surrounded_by_its_threads(loops: StageLoops) -> None:
+    """What env_threads asks for: loops around all of a stage at root."""
+    for thread in loops.stage.threads:
+        if thread.dom is None:
+            raise ScheduleError(f"env_threads of stage {loops.stage.name}: {thread.thread_tag} has no extent; give one, "
+                                f"te.thread_axis(32, {thread.thread_tag!r})")  # fmt: skip
+        variable = _loop_variable(thread.thread_tag, thread.dom.extent)
+        loops.enclosing.append((variable, thread.dom.extent))
+        loops.threads[variable] = thread.thread_tag
+    loops.scope = loops.stage.scope or "global"
+
+
+def _scope(stage: Any, around: Collection[str]) -> str:
+    """Where the result of a stage inside loops bound to these indices lives, if its scope was not set: as close to the threads that use it as can be."""
+    if stage.scope is not None:
+        return stage.scope  # type: ignore[no-any-return]
+    bound = [mark.thread.thread_tag for mark in stage.marks.values() if mark.thread is not None]
+    if any(not tag.startswith("blockIdx") for tag in around) and not any(tag.startswith("threadIdx") for tag in bound):
+        return "local"
+    return "shared" if around else "global"
+
+
+def _covers(scope: str, tag: str) -> bool:
+    """Whether one buffer of this scope serves all values of an index of the grid."""
+    if scope.startswith("shared"):
+        return not tag.startswith("blockIdx")
+    return scope == "global" or (scope.startswith(("warp", "wmma")) and tag == "threadIdx.x")
+
+
 def _place_update(loops: StageLoops, done: dict[Any, StageLoops]) -> None:
     """An update is the whole of its tensor at the time of the step."""
     scan, leaf = loops.stage.scan_stage, attach_leaf(loops.stage)
     place = position_of(leaf, scan.leaf_iter_vars)
     assert place is not None
     loops.enclosing = [*done[scan].enclosing, *done[scan].own_loops()[: place + 1]]
+    loops.threads = {v: done[scan].threads[v] for v, _ in loops.enclosing if v in done[scan].threads}
+    loops.scope = loops.stage.scope or "global"
     loops.origin = [const(0) for _ in loops.stage.op.axis]
     loops.shape = [axis.dom.extent for axis in loops.stage.op.axis]
     _at_the_step(loops, done[scan])
@@ -181,7 +221,9 @@ def _place(loops: StageLoops, done: dict[Any, StageLoops], readers: dict[Any, li
     if consumer.leaf_iter_vars[place].kind != "spatial" or any(a.kind != "spatial" for a in consumer.leaf_iter_vars[:place]):
         _refuse_initial_reads(loops, outer, at)
     loops.enclosing = [*outer.enclosing, *outer.own_loops()[: place + 1]]
-    fixed = {variable for variable, _ in loops.enclosing}
+    loops.threads = {v: outer.threads[v] for v, _ in loops.enclosing if v in outer.threads}
+    loops.scope = _scope(stage, loops.threads.values())
+    fixed = {v for v, _ in loops.enclosing if v not in loops.threads or not _covers(loops.scope, loops.threads[v])}
     _region(loops, reads, fixed)
     if stage.time_axis is not None:
         _at_the_step(loops, done[stage.scan_stage])
@@ -308,6 +350,9 @@ def _shape_loops(loops: StageLoops) -> None:
             extents[child] = extent
     for leaf in stage.leaf_iter_vars:
         position[leaf] = loops.variables[leaf] = _loop_variable(stage.axis_name(leaf), extents[leaf])
+        mark = stage.marks.get(leaf)
+        if mark is not None and mark.thread is not None:
+            loops.threads[loops.variables[leaf]] = mark.thread.thread_tag
     for relation in reversed(stage.relations):
         found = relation.positions(tuple(position[child] for child in relation.children), extents)
         for parent, value in zip(relation.parents, found, strict=True):

@@ -16,7 +16,7 @@ from ..te.tensor import Tensor
 from ..tir.bounds import constant_bounds
 from ..tir.errors import ScheduleError, ScheduleWarning
 from ..tir.expr import Buffer, Expr, Load, Var, as_expr, load, logical_and
-from ..tir.stmt import Allocate, Bind, CallExtern, For, Func, If, Prefetch, Produce, Stmt, Store, nested, seq
+from ..tir.stmt import Allocate, AllReduce, Bind, CallExtern, Combination, For, Func, If, Prefetch, Produce, Stmt, Store, nested, seq
 from ..tir.visit import Substitute, loads_of, substitute, substitute_statement
 from .bounds import Guard, StageLoops, attach_leaf, infer, inlined
 from .relation import Extent
@@ -181,7 +181,7 @@ class _Emitter:
         strides = _aligned_strides(stage, shape)
         name = stage.name if len(stage.outputs) == 1 else f"{stage.name}.v{tensor.value_index}"
         circle = None if loops.rolling is None else (loops.rolling.dimension, as_expr(loops.shape[loops.rolling.dimension]))
-        return Access(Buffer(name, shape, tensor.dtype, stage.scope or "global", strides), origin, stage.layout, circle)
+        return Access(Buffer(name, shape, tensor.dtype, loops.scope, strides), origin, stage.layout, circle)
 
     # ------------------------------------------------------------------------------------------------------- one stage
 
@@ -191,9 +191,15 @@ class _Emitter:
             op = loops.stage.op
             args = tuple(_Redirect({}, self.access).rewrite(e) for e in op.call.args)
             return Produce(loops.stage.name, CallExtern(op.call.symbol, args, op.call.types, op.writes, op.libraries))
+        around = loops.enclosing[: len(loops.stage.threads)]
+        bound = bound | {variable for variable, _ in around}
         if loops.stage.is_scan:
-            return Produce(loops.stage.name, seq(*self._initial_steps(loops), _Nest(self, loops, bound).from_leaf(0, [])))
-        return Produce(loops.stage.name, _Nest(self, loops, bound).from_leaf(0, [*loops.guards, *self.stored.guards(loops)]))
+            nest = seq(*self._initial_steps(loops), _Nest(self, loops, bound).from_leaf(0, []))
+        else:
+            nest = _Nest(self, loops, bound).from_leaf(0, [*loops.guards, *self.stored.guards(loops)])
+        for variable, extent in reversed(around):
+            nest = For(variable, as_expr(extent), "thread", nest, loops.threads[variable])
+        return Produce(loops.stage.name, nest, (("double_buffer", 1),) if loops.stage.is_double_buffered else ())
 
     def _initial_steps(self, loops: StageLoops) -> list[Stmt]:
         """Copies of the first steps of a scan from where they were computed; of those that were computed in place, none."""
@@ -238,15 +244,49 @@ class _Nest:
         self.bound = set(bound)
         self.redirect = _Redirect(loops.value, emitter.access)
         leaves = self.stage.leaf_iter_vars
-        self.leaves = leaves
         reducing = self.stage.op.reducer is not None
         self.first_reduce = next((n for n, leaf in enumerate(leaves) if leaf.kind != "spatial"), len(leaves)) if reducing else None
+        self.across = [leaf for leaf in leaves if leaf.kind == "reduce" and self._thread_of(leaf) is not None] if reducing else []
+        self.leaves = leaves if not self.across else self._threads_first(leaves)
+        self.share: list[Buffer] = []  # of each tensor, what one thread has reduced so far
+
+    def _thread_of(self, leaf: IterVar) -> str | None:
+        """The index that a leaf is bound to."""
+        mark = self.stage.marks.get(leaf)
+        return None if mark is None or mark.thread is None else mark.thread.thread_tag
+
+    def _threads_first(self, leaves: Sequence[IterVar]) -> list[IterVar]:
+        """The leaves with those that are threads moved out of the reduction, and `first_reduce` behind the data-parallel ones of them."""
+        assert self.first_reduce is not None
+        inside = leaves[self.first_reduce :]
+        parallel = [leaf for leaf in inside if leaf.kind == "spatial" and self._thread_of(leaf) is not None]
+        rest = [leaf for leaf in inside if position_of(leaf, (*parallel, *self.across)) is None]
+        order = [*leaves[: self.first_reduce], *parallel, *self.across, *rest]
+        self.first_reduce += len(parallel)
+        return order
+
+    def _innermost_around(self, leaf: IterVar) -> IterVar:
+        """The loop in which a stage attached at `leaf` is computed: the innermost of those that were at or outside `leaf` when it was attached."""
+        leaves = self.stage.leaf_iter_vars
+        at = position_of(leaf, leaves)
+        return next(each for each in reversed(self.leaves) if (place := position_of(each, leaves)) is not None and at is not None and place <= at)
+
+    def _attached_here(self, leaf: IterVar, body: Stmt) -> Stmt:
+        """`body` after the stages that are computed in the loop `leaf`."""
+        for each in reversed(self.stage.leaf_iter_vars if self.across else [leaf]):
+            if not self.across or self._innermost_around(each) is leaf:
+                body = self.emitter.produce_attached(self.stage, each, self.bound, body)
+        return body
 
     def from_leaf(self, position: int, guards: list[Guard]) -> Stmt:
         """The nest from a leaf inwards; `guards` are those not placed yet."""
         ready = [g for g in guards if g.variables <= self.bound]
         waiting = [g for g in guards if not g.variables <= self.bound]
-        if position == self.first_reduce and not self._whole_by_intrinsic(position):
+        if position == self.first_reduce and self.across:
+            late = [g for g in ready if g.on_reduction]
+            ready = [g for g in ready if not g.on_reduction]
+            body = self._across_threads(position, [*late, *waiting])
+        elif position == self.first_reduce and not self._whole_by_intrinsic(position):
             late = [g for g in ready if g.on_reduction]
             ready = [g for g in ready if not g.on_reduction]
             initial = self._initial_values(position, [g for g in waiting if not g.on_reduction])
@@ -281,18 +321,55 @@ class _Nest:
             body = self.from_leaf_inside(position + 1, guards)
         else:
             body = self.from_leaf(position + 1, guards)
-        body = self.emitter.produce_attached(self.stage, leaf, self.bound, body)
+        body = self._attached_here(leaf, body)
         body = seq(*self._prefetches(leaf), body)
         self.emitter.inside_parallel -= parallel
         self.bound.discard(variable)
-        thread = mark.thread.thread_tag if mark is not None and mark.thread is not None else None
-        loop = For(variable, extent, kind, body, thread, mark.pragmas if mark is not None else ())
+        loop = For(variable, extent, kind, body, self._thread_of(leaf), mark.pragmas if mark is not None else ())
         return self.emitter.keep_rolling(self.stage, leaf, loop)
 
     def from_leaf_inside(self, position: int, guards: list[Guard]) -> Stmt:
         """As from_leaf, inside the first reduce loop."""
         ready = [g for g in guards if g.variables <= self.bound]
         return _guarded(ready, self._rest(position, [g for g in guards if not g.variables <= self.bound]))
+
+    def _across_threads(self, position: int, guards: list[Guard]) -> Stmt:
+        """A reduction over axes that are threads: each thread reduces its share, then all together combine the shares, then the result is stored."""
+        op, stage, inner = self.stage.op, self.stage, self._spatial(position)
+        shape = [self.loops.extents[leaf] for leaf in inner]
+        where = [self.loops.variables[leaf] for leaf in inner]
+        wide = next((leaf for leaf in inner if not isinstance(self.loops.extents[leaf], int)), None)
+        if wide is not None or intrinsic_at(stage, self.across[0]) is not None:
+            problem = "an intrinsic stands there too" if wide is None else f"the extent of axis {stage.axis_name(wide)} inside it is not a constant"
+            raise ScheduleError(f"stage {stage.name}: its reduction is shared among threads ({self._thread_of(self.across[0])}), but {problem}")
+        dtypes = [t.dtype for t in stage.outputs]
+        total, self.share = ([Buffer(f"{stage.name}.{what}", shape, kind, "local") for kind in dtypes] for what in ("total", "share"))
+        start = self.loops.init if self.loops.init is not None else op.reducer.identity(dtypes)
+        form = op.reducer.form(dtypes)
+        how = Combination(form.lhs, form.rhs, form.result, form.identity)
+        totals, shares = (tuple(load(buffer, where) for buffer in buffers) for buffers in (total, self.share))
+        together = AllReduce(totals, shares, how, tuple(tag for leaf in self.across if (tag := self._thread_of(leaf)) is not None))
+        first = seq(*[Store(b, tuple(where), self.redirect.rewrite(e)) for b, e in zip(total, start, strict=True)])
+        zero = seq(*[Store(b, tuple(where), e) for b, e in zip(self.share, form.identity, strict=True)])
+        last = seq(*[Store(buffer, indices, e) for (buffer, indices), e in zip(self._targets(), totals, strict=True)])
+        spatial = [g for g in guards if not g.on_reduction]
+        own = self._own_share(position, guards)
+        for buffer in reversed(self.share):
+            own = Allocate(buffer, seq(self._in_loops(inner, [], zero), own, self._in_loops(inner, [], together)))
+        for leaf in reversed(self.across):
+            own = For(self.loops.variables[leaf], as_expr(self.loops.extents[leaf]), "thread", own, self._thread_of(leaf))
+        body = seq(self._in_loops(inner, [], first), own, self._in_loops(inner, spatial, last))
+        for buffer in reversed(total):
+            body = Allocate(buffer, body)
+        return body
+
+    def _own_share(self, position: int, guards: list[Guard]) -> Stmt:
+        """What one thread does of a reduction over threads: the leaves inside, on its share."""
+        variables = [self.loops.variables[leaf] for leaf in self.across]
+        self.bound.update(variables)
+        body = self._attached_here(self.across[-1], self.from_leaf_inside(position + len(self.across), guards))
+        self.bound.difference_update(variables)
+        return body
 
     def _whole_by_intrinsic(self, position: int) -> bool:
         """Whether an intrinsic at a leaf does a whole reduction, initial values too."""
@@ -343,7 +420,12 @@ class _Nest:
             return None
         return at, match.call(match.intrinsic.init)
 
+    def _spatial(self, position: int) -> list[IterVar]:
+        """The data-parallel leaves from a position inwards."""
+        return [leaf for leaf in self.leaves[position:] if leaf.kind == "spatial"]
+
     def _targets(self) -> list[tuple[Buffer, tuple[Expr, ...]]]:
+        """Where the result is stored."""
         found = []
         for tensor in self.stage.outputs:
             access = self.emitter.access[tensor.buffer]
@@ -363,9 +445,12 @@ class _Nest:
         op = self.stage.op
         values = self.loops.init if self.loops.init is not None else op.reducer.identity([t.dtype for t in self.stage.outputs])
         by_intrinsic = self._init_by_intrinsic(position, guards)
-        leaves = self.leaves[position:] if by_intrinsic is None else self.leaves[position : by_intrinsic[0]]
-        inner = [leaf for leaf in leaves if leaf.kind == "spatial"]
-        body = self._assign(values) if by_intrinsic is None else by_intrinsic[1]
+        if by_intrinsic is None:
+            return self._in_loops(self._spatial(position), guards, self._assign(values))
+        return self._in_loops([leaf for leaf in self.leaves[position : by_intrinsic[0]] if leaf.kind == "spatial"], guards, by_intrinsic[1])
+
+    def _in_loops(self, inner: Sequence[IterVar], guards: Sequence[Guard], body: Stmt) -> Stmt:
+        """`body` in loops of its own over data-parallel leaves, each guard at the outermost loop where its variables are known."""
         placed = [self.loops.variables[leaf] for leaf in inner]
         fresh = {v: Var(v.name, v.dtype, v.bounds) for v in placed}
         for number in range(len(inner), -1, -1):
@@ -380,14 +465,16 @@ class _Nest:
                 kind = mark.kind if mark is not None else "serial"
                 if kind == "parallel" and self.emitter.inside_parallel:
                     kind = "serial"
-                thread = mark.thread.thread_tag if mark is not None and mark.thread is not None else None
-                body = For(fresh[placed[number - 1]], extent, kind, body, thread)
+                body = For(fresh[placed[number - 1]], extent, kind, body, self._thread_of(leaf))
         return substitute_statement(body, fresh)
 
     def _update(self) -> Stmt:
         """One step of the reduction: combine what is there with the next value."""
         op = self.stage.op
         targets = self._targets()
+        if self.share:
+            where = tuple(self.loops.variables[leaf] for leaf in self._spatial(self.first_reduce or 0))
+            targets = [(buffer, where) for buffer in self.share]
         now = [load(buffer, indices) for buffer, indices in targets]
         new = op.reducer.combine(now, [self.redirect.rewrite(e) for e in self.loops.body])
         update = _store_together(targets, new)

@@ -25,7 +25,10 @@ class StoragePrimitives(PlacementPrimitives):
     def double_buffer(self) -> None:
         """Fill one half of a buffer of twice the size while the other half is read, so that copies and computation overlap.
 
-        before -> after, `s[B].double_buffer()`: the same loops; `print(s)` shows "double buffered".
+        before -> after, `s[B].double_buffer()`, before the passes:
+
+            produce B:                      produce B:  # pragma double_buffer 1
+                ...                             ...
 
         It is for GPUs, where copies into shared memory run beside the computation. On the C target it is recorded and changes nothing: a CPU overlaps
         loads by itself, and a second half would only take more of the cache. Raises ScheduleError on an output, which lives in its argument.
@@ -86,9 +89,10 @@ class StoragePrimitives(PlacementPrimitives):
 
         before -> after, `s[C].env_threads([te.thread_axis(32, "threadIdx.x")])`: the same loops, inside one kernel of 32 threads.
 
-        It is recorded for GPUs; a build for the C target is a ScheduleError. Raises ScheduleError if `threads` is not a list of different thread axes.
+        It is for GPUs; a build for the C target is a ScheduleError. Raises ScheduleError if `threads` is not a list of different thread axes.
         """
-        self.compute_op("env_threads")
+        if not self.is_scan:
+            self.compute_op("env_threads")
         what = f"env_threads of stage {self.name}"
         listed: list[Any] = list(threads) if isinstance(threads, (list, tuple)) else [threads]
         tags = [t.thread_tag if isinstance(t, IterVar) and t.kind == "thread" else None for t in listed]

@@ -144,7 +144,8 @@ def _statement(s: Any, names: Any, indent: str, out: list[str]) -> None:
         out.append(f"{indent}{names.of(s.var)} = {expression_text(s.value, names)}")
         _statement(s.body, names, indent, out)
     elif kind == "Produce":
-        out.append(f"{indent}produce {s.name}:")
+        pragmas = "".join(f"  # pragma {key} {value}" for key, value in s.pragmas)
+        out.append(f"{indent}produce {s.name}:{pragmas}")
         _statement(s.body, names, inner, out)
     elif kind == "CallExtern":
         args = [("" if to is not None else "&") + expression_text(a, names) for a, to in zip(s.args, s.types, strict=True)]

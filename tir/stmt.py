@@ -108,10 +108,15 @@ class Bind(Stmt):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Produce(Stmt):
-    """What one stage computes; means no more than its body. It tells readers whose loops these are."""
+    """What one stage computes; means no more than its body. It tells readers whose loops these are, and passes, by `pragmas`, what was asked of its buffer."""
 
     name: str
     body: Stmt
+    pragmas: tuple[tuple[str, int | str], ...] = ()
+
+    def with_body(self, body: Stmt) -> Produce:
+        """The same of another body."""
+        return self if body is self.body else Produce(self.name, body, self.pragmas)
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -13,6 +13,7 @@ from typing import Any
 
 from .dtype import BOOL
 from .expr import And, Binary, Broadcast, Buffer, Call, Cast, Choice, Comparison, Const, Expr, Load, Not, Or, Ramp, Var
+from .kernel import INDICES, kernels_of
 from .liveness import overlapping_places
 from .stmt import Allocate, Bind, For, Func, If, Prefetch, Stmt, Store
 from .visit import children, walk
@@ -26,6 +27,7 @@ FLAT = "flat"
 PARTITIONED = "partitioned"
 NO_VECTOR_LOOPS = "no_vector_loops"
 PLACED = "placed"
+THREADS_BOUND = "threads_bound"
 UNROLLED = "unrolled"
 NARROW = "narrow"
 EMITTABLE = "emittable"
@@ -195,6 +197,26 @@ def check_placed(func: Func) -> list[str]:
     return problems + [f"{a!r} and {b!r} share bytes while both are in use" for a, b in overlapping_places(func)]
 
 
+def check_threads_bound(func: Func) -> list[str]:
+    """Every statement of the function is inside loops over all indices of the grid it uses."""
+    problems = []
+    for kernel in kernels_of(func):
+        tags = list(kernel.indices)
+        if not tags:
+            problems.append(f"{kernel.name} is not inside any thread")
+        if tags != [tag for tag in INDICES if tag in tags]:
+            problems.append(f"{kernel.name}: its indices stand in the order {', '.join(tags)}")
+        for node in walk(kernel.body):
+            if isinstance(node, For) and node.thread in INDICES:
+                problems.append(f"{kernel.name}: a loop over {node.thread} is left inside")
+            elif isinstance(node, Allocate) and node.buffer.scope in ("shared", "global"):
+                problems.append(f"{kernel.name}: {node.buffer!r} is allocated by a thread")
+        for tag, (_, extent) in kernel.indices.items():
+            if tag.startswith("threadIdx") and not isinstance(extent, Const):
+                problems.append(f"{kernel.name}: the threads along {tag} are {extent} in number")
+    return problems
+
+
 def _number(value: int | Expr) -> int | Expr:
     return int(value.value) if isinstance(value, Const) else value
 
@@ -209,6 +231,11 @@ FACTS: dict[str, Fact] = {
         Fact(FLAT, "every buffer has one dimension and dense elements", check_flat),
         Fact(PARTITIONED, "guards on the way to vectorised and unrolled bodies have been split off where they can be", None),
         Fact(NO_VECTOR_LOOPS, "vectorised loops have become vector expressions", check_no_vector_loops),
+        Fact(
+            THREADS_BOUND,
+            "every statement is a kernel: each index of the grid it uses stands around it once, shared memory between block and threads",
+            check_threads_bound,
+        ),
         Fact(PLACED, "every buffer has a place in memory, and buffers in use at once do not share bytes", check_placed),
         Fact(UNROLLED, "unrolled loops around register tiles are written out", None),
         Fact(NARROW, "every integer expression has a dtype that holds its values", too_narrow),

@@ -289,8 +289,7 @@ def _bind(r: Rewriter, s: Bind) -> Stmt:
 
 
 def _produce(r: Rewriter, s: Produce) -> Stmt:
-    body = r.rewrite_statement(s.body)
-    return s if body is s.body else Produce(s.name, body)
+    return s.with_body(r.rewrite_statement(s.body))
 
 
 def _prefetch(r: Rewriter, s: Prefetch) -> Stmt:

@@ -87,7 +87,7 @@ class _Hoister:
             return self._store(s)  # type: ignore[arg-type]
         if kind is Produce:
             body = self.statement(s.body)  # type: ignore[attr-defined]
-            return s if body is s.body else Produce(s.name, body)  # type: ignore[attr-defined]
+            return s.with_body(body)  # type: ignore[attr-defined, no-any-return]
         if kind is If:
             return self._if(s)  # type: ignore[arg-type]
         if kind is Allocate:

@@ -88,7 +88,7 @@ class _Splitter:
                 return s, copies
             if kind is Allocate:
                 return Allocate(s.buffer, body, s.place), copies  # type: ignore[attr-defined]
-            return (Produce(s.name, body) if kind is Produce else Bind(s.var, s.value, body)), copies  # type: ignore[attr-defined]
+            return (s.with_body(body) if kind is Produce else Bind(s.var, s.value, body)), copies  # type: ignore[attr-defined]
         return s, 1
 
     def _loop(self, s: For) -> tuple[Stmt, int]:

@@ -183,7 +183,7 @@ class _Simplifier:
 
     def produce(self, s: Produce) -> Stmt | None:
         body = self.statement(s.body)
-        return s if body is s.body else None if body is None else Produce(s.name, body)
+        return None if body is None else s.with_body(body)
 
     def prefetch(self, s: Prefetch) -> Stmt:
         indices = self.all(s.indices)
