@@ -233,9 +233,10 @@ ILLEGAL = {
     ],
     "env_threads": [
         ("pipeline", "s[B].env_threads([i])"),
-        ("pipeline", "s[B].env_threads([te.thread_axis('threadIdx.x'), te.thread_axis('threadIdx.x')])"),
-        ("pipeline", "s[B].env_threads([te.thread_axis('threadIdx.x')])\ns[B].env_threads([te.thread_axis('threadIdx.y')])"),
-        ("pipeline", "s[B].env_threads([te.thread_axis('threadIdx.x')])\ntw.lower(s, args)"),
+        ("pipeline", "s[B].env_threads([te.thread_axis('threadIdx.x')])"),
+        ("pipeline", "s[B].env_threads([te.thread_axis(8, 'threadIdx.x'), te.thread_axis(8, 'threadIdx.x')])"),
+        ("pipeline", "s[B].env_threads([te.thread_axis(8, 'threadIdx.x')])\ns[B].env_threads([te.thread_axis(8, 'threadIdx.y')])"),
+        ("pipeline", "s[B].env_threads([te.thread_axis(8, 'threadIdx.x')])\ntw.lower(s, args)"),
     ],
     "tensorize": [
         ("packed", "s[C].tensorize(j, 'dot_u8s8_8x4')"),

@@ -158,9 +158,6 @@ def infer(all_loops: list[StageLoops]) -> None:
 def _surrounded_by_its_threads(loops: StageLoops) -> None:
     """What env_threads asks for: loops around all of a stage at root."""
     for thread in loops.stage.threads:
-        if thread.dom is None:
-            raise ScheduleError(f"env_threads of stage {loops.stage.name}: {thread.thread_tag} has no extent; give one, "
-                                f"te.thread_axis(32, {thread.thread_tag!r})")  # fmt: skip
         variable = _loop_variable(thread.thread_tag, thread.dom.extent)
         loops.enclosing.append((variable, thread.dom.extent))
         loops.threads[variable] = thread.thread_tag

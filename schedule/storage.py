@@ -98,6 +98,9 @@ class StoragePrimitives(PlacementPrimitives):
         tags = [t.thread_tag if isinstance(t, IterVar) and t.kind == "thread" else None for t in listed]
         if not listed or None in tags:
             raise ScheduleError(f"{what}: expected a list of thread axes such as te.thread_axis(32, 'threadIdx.x'), found {threads!r}")
+        without = next((t.thread_tag for t in listed if t.dom is None), None)
+        if without is not None:
+            raise ScheduleError(f"{what}: {without} has no extent, and no loop to take one from; give one: te.thread_axis(32, {without!r})")
         if len(set(tags)) < len(tags):
             raise ScheduleError(f"{what}: a thread axis is given twice: {', '.join(map(str, tags))}")
         if self.threads:

@@ -373,9 +373,10 @@ def test_env_threads():
     refuse(lambda: s[A].env_threads([x]), "A", "input")
     refuse(lambda: s[D].env_threads([]), "env_threads", "D", "list of thread axes")
     refuse(lambda: s[D].env_threads([D.op.axis[0]]), "list of thread axes")
-    refuse(lambda: s[D].env_threads([x, te.thread_axis("threadIdx.x")]), "twice", "threadIdx.x")
+    refuse(lambda: s[D].env_threads([x, te.thread_axis(2, "threadIdx.x")]), "twice", "threadIdx.x")
     s[D].env_threads([x])
-    refuse(lambda: s[D].env_threads([te.thread_axis("threadIdx.y")]), "threadIdx.x", "already")
+    refuse(lambda: s[D].env_threads([te.thread_axis(2, "threadIdx.y")]), "threadIdx.x", "already")
+    refuse(lambda: s[C].env_threads([te.thread_axis("threadIdx.y")]), "C", "threadIdx.y", "no extent")
     refuse(lambda: tw.lower(s, [A, D]), "D", "env_threads", "threadIdx.x", "target is 'c'")
 
 

@@ -699,7 +699,7 @@ def test_predicates_and_threads_are_data():
     outer, inner = s[C].split(i, factor=4)
     s[C].bind(j, te.thread_axis("threadIdx.x"))
     s[C].set_store_predicate(te.all(outer * 4 + inner < 9, ~te.any(i == 3, j >= 8), i // 2 - 1 != 2))
-    s[C].env_threads([te.thread_axis(8, "blockIdx.x"), te.thread_axis("threadIdx.y")])
+    s[C].env_threads([te.thread_axis(8, "blockIdx.x"), te.thread_axis(2, "threadIdx.y")])
     again = replay_trace(create_schedule(C.op), s.trace.to_json())
     assert body_text(again, [A, C]) == body_text(s, [A, C]) and [t.thread_tag for t in again[C].threads] == ["blockIdx.x", "threadIdx.y"]
     script = {"te": te, "C": C}
