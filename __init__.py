@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from . import autotune
     from .compiler import build, lower
     from .schedule import Schedule, replay_trace
+    from .targets.emulator import emulate_cuda
     from .targets.module import Module, load_module
     from .tir.target import Target
 
@@ -45,6 +46,7 @@ _WHEN_USED = {
     "Schedule": ".schedule",
     "Target": ".tir.target",
     "build": ".compiler",
+    "emulate_cuda": ".targets.emulator",
     "load_module": ".targets.module",
     "lower": ".compiler",
     "replay_trace": ".schedule",
@@ -52,7 +54,7 @@ _WHEN_USED = {
 
 __all__ = [
     "ArgumentError", "CompileError", "InternalError", "Module", "PipelineError", "Schedule", "ScheduleError", "ScheduleWarning", "TEError", "Target",
-    "TargetError", "TilewrightError", "autotune", "build", "create_schedule", "load_module", "lower", "replay_trace", "te", "tir",
+    "TargetError", "TilewrightError", "autotune", "build", "create_schedule", "emulate_cuda", "load_module", "lower", "replay_trace", "te", "tir",
 ]  # fmt: skip
 
 

@@ -1,0 +1,3 @@
+/* <cuda_runtime.h> of the emulator: the header that every source is compiled with anyway. */
+#pragma once
+#include "cuda_emulator.h"

@@ -1,0 +1,131 @@
+"""From CUDA source to a loaded library: the runtime, compiled once for a machine, and the kernels, compiled against the headers in `include/`.
+
+Flags of kernels, and what each changes:
+
+    -std=gnu++17 -O2      as nvcc's default dialect; one pass of optimisation is what most of the time goes into
+    -march=native         the result runs on this machine only, and at once
+    -ffp-contract=fast    a * b + c may be rounded once, as on a GPU
+    -fno-math-errno, -fno-trapping-math, -fno-strict-aliasing    as for C (targets/toolchain.py)
+    -fno-exceptions -fno-rtti    device code has neither
+    -g1                   lines, for errors and reports
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from ...tir.errors import CompileError, TargetError
+from .. import cache
+from ..loader import Library, is_whole
+from ..toolchain import Compiler, find_compiler
+from . import source as cuda_source
+
+_FOLDER = Path(__file__).resolve().parent
+_INCLUDE, _RUNTIME = _FOLDER / "include", _FOLDER / "runtime"
+SOURCE_NAME, LIBRARY_NAME, RUNTIME_NAME = "kernel.cu", "kernel.so", "runtime.so"
+_COMMON = ("-std=gnu++17", "-O2", "-fPIC", "-shared", "-fno-exceptions", "-fno-rtti", "-fvisibility=hidden", "-fno-strict-aliasing")
+_RUNTIME_FLAGS = (*_COMMON, "-g1", "-U_FORTIFY_SOURCE", "-fno-threadsafe-statics")
+_KERNEL_FLAGS = (*_COMMON, "-g1", "-w", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """The loaded runtime; kernels are linked with the file at `path` and find it by its `name`."""
+
+    library: Library
+    path: Path
+    name: str
+
+
+@lru_cache(maxsize=1)
+def _texts_digest() -> str:
+    """Of all headers and sources: a change in one makes other libraries."""
+    digest = hashlib.sha256()
+    for path in sorted([*_INCLUDE.iterdir(), *_RUNTIME.iterdir()]):
+        if path.is_file():
+            digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _key(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+@lru_cache(maxsize=4)
+def load_runtime(compiler: Compiler) -> Runtime:
+    """Compile the runtime unless the cache has it, and load it."""
+    sources = sorted(str(path) for path in _RUNTIME.glob("*.cpp"))
+    key = _key("emulator-runtime", _texts_digest(), compiler.version, *compiler.command, *_RUNTIME_FLAGS)
+    name = f"tilewright-emulator-{key}.so"
+    command = [*compiler.command, "-x", "c++", *_RUNTIME_FLAGS, *sources, "-o", RUNTIME_NAME, "-lpthread", "-ldl", "-lm", f"-Wl,-soname,{name}"]
+    path = _make(key, command, RUNTIME_NAME, {})
+    return Runtime(Library(path), path, name)
+
+
+def compile_kernels(text: str, kernels: Sequence[str], *, arch: int, checked: bool) -> tuple[Path, Runtime]:
+    """The library of a CUDA source, with an entry point for each expression in `kernels` that names a kernel.
+
+    Raises CompileError with the compiler's lines, which are those of `text`; TargetError where there is no C++ compiler.
+    """
+    compiler = find_compiler()
+    runtime = load_runtime(compiler)
+    entries = "".join(f"\nEMULATOR_KERNEL({number}, {kernel})" for number, kernel in enumerate(kernels))
+    whole = f'{cuda_source.rewrite(text)}\n#line 1 "<launch>"{entries}\n'
+    defines = [f"-DEMULATOR_ARCH={arch}"]
+    if checked:
+        defines.append("-DEMULATOR_CHECKED")
+    if cuda_source.needs_standard_headers(text):
+        defines.append("-DEMULATOR_STANDARD_MATH")
+    flags = [*_KERNEL_FLAGS, *defines]
+    command = [
+        *compiler.command,
+        "-x",
+        "c++",
+        *flags,
+        f"-I{_INCLUDE}",
+        "-include",
+        "cuda_emulator.h",
+        SOURCE_NAME,
+        "-x",
+        "none",
+        str(runtime.path),
+        "-lm",
+        "-o",
+        LIBRARY_NAME,
+    ]
+    key = _key("emulator", runtime.name, compiler.version, *flags, whole)
+    return _make(key, command, LIBRARY_NAME, {SOURCE_NAME: whole}), runtime
+
+
+def _make(key: str, command: list[str], product: str, files: dict[str, str]) -> Path:
+    """The product of a command, from the cache if it is there."""
+    entry = cache.find(key)
+    if entry is not None and is_whole(entry / product):
+        return entry / product
+    damaged = entry is not None
+    with cache.work_folder() as folder:
+        for name, content in files.items():
+            (folder / name).write_text(content)
+        (folder / "command.txt").write_text(" ".join(command) + "\n")
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL, check=False)
+        (folder / "log.txt").write_text(done.stderr)
+        failed = done.returncode != 0
+        entry = cache.publish(folder, f"failed-{key}" if failed else key, replace=failed or damaged)
+    if failed:
+        raise _error(command, entry, done.stderr)
+    return entry / product
+
+
+def _error(command: list[str], entry: Path, stderr: str) -> CompileError | TargetError:
+    if "cc1plus" in stderr and "cannot execute" in stderr:
+        return TargetError(f"{command[0]} cannot compile C++, which the CUDA emulator needs: install g++ (or clang), or set TILEWRIGHT_CC")
+    errors = [line for line in stderr.splitlines() if re.search(r"\berror:|undefined reference|undefined symbol", line)]
+    shown = "\n".join(f"  {line}" for line in (errors or stderr.splitlines() or ["(it said nothing)"])[:8])
+    message = f"the CUDA source does not compile for the emulator:\n{shown}\n  source:  {entry / SOURCE_NAME}\n  command: (cd {entry} && {' '.join(command)})"
+    return CompileError(message, command, str(entry / SOURCE_NAME), stderr)

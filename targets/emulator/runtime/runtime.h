@@ -1,0 +1,179 @@
+/* The runtime's own data: a launch as Python hands it over, the workers that run its blocks, their threads and warps.
+
+   A worker is a thread of the process that runs whole blocks, one after the other; the CUDA threads of its block take turns on it, each until it
+   waits or ends. So the threads of a block never run at the same time, and their order is always the same. */
+#pragma once
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../include/emulator_abi.h"
+#include "fiber.h"
+
+namespace emulator {
+
+constexpr unsigned MAX_THREADS = 1024, WARP = 32, MAX_WARPS = MAX_THREADS / WARP;
+constexpr size_t STACK_BYTES = 256 << 10, PAGE_BYTES = 4096;
+
+enum Check : uint32_t { CHECK_NONE, CHECK_RACE, CHECK_MEMORY };
+
+/* What was found. Python has the same numbers in findings.py. */
+enum Kind : uint32_t {
+  RACE_SHARED = 1, RACE_GLOBAL, RACE_BLOCKS, UNINITIALISED, OUT_OF_BOUNDS, READ_ONLY, WILD,
+  BARRIER_SITES, BARRIER_STUCK, BARRIER_EXITED, INACTIVE_LANE, FENCED
+};
+
+struct Finding { /* one for each kind, pair of places and memory; `count` says how often */
+  uint32_t kind, memory;            /* memory: index of a Memory, or ~0 */
+  uint64_t place, other_place;      /* return addresses in the kernel's library */
+  uint64_t offset;                  /* bytes from the start of `memory`, or an address */
+  uint64_t block, other_block;      /* linear */
+  uint32_t thread, other_thread;    /* linear in the block */
+  uint32_t size, access, other_access; /* access: 0 reads, 1 writes, 2 atomic */
+  uint32_t extra;
+  uint64_t count;
+};
+
+struct Traffic { /* of one place in the source, in one memory */
+  uint64_t place;
+  uint32_t memory, access, size, ways; /* ways: the worst bank conflict */
+  uint64_t warps, moved, ideal;        /* moved: sectors of 32 bytes, or passes through the banks of shared memory */
+};
+
+enum MemoryKind : uint32_t { MEMORY_ARGUMENT, MEMORY_SHARED, MEMORY_DYNAMIC, MEMORY_DEVICE, MEMORY_CONSTANT };
+
+struct Memory { /* an array that the kernel may touch */
+  uint64_t address; /* of shared memory: the offset in the library's thread-local storage */
+  uint64_t size;
+  uint32_t kind, read_only;
+};
+
+struct Launch { /* Python has the same in launch.py */
+  void (*entry)(void**);
+  void** arguments;
+  uint32_t grid[3], block[3];
+  uint64_t dynamic_bytes;
+  uint32_t workers, check;
+  /* where something is checked */
+  char* (*tls_anchor)(void);
+  uint64_t tls_anchor_offset, tls_bytes;
+  const Memory* memories;
+  uint32_t memory_count, granule_shift; /* a granule: the smallest access the kernel makes, up to 4 bytes */
+  uint64_t image_low, image_high, text_low, text_high; /* of the kernel's library */
+  /* results */
+  Finding* findings;
+  Traffic* traffic;
+  uint32_t finding_capacity, traffic_capacity;
+  uint32_t finding_count, traffic_count;
+  uint64_t error_place, error_block, error_address;
+  uint32_t error_thread, error_kind; /* error_kind: see Error */
+  char error_text[256];
+};
+
+enum Error : uint32_t { ERROR_NONE, ERROR_TRAP, ERROR_STUCK, ERROR_SIGNAL, ERROR_TIMEOUT, ERROR_STACK, ERROR_WILD, ERROR_RESOURCES };
+
+struct Thread {
+  Fiber* fiber;
+  uint3 index;
+  uint32_t where;            /* 0: runs or may run; else what it waits for */
+  const void* place;         /* ... and from where */
+  unsigned mask;             /* the mask of the collective it waits in */
+  uint32_t last_place;       /* its latest access, from the start of the library's text */
+  uint32_t visited[8];       /* places of accesses since the last barrier, hashed */
+  uint32_t known[WARP];      /* time of the latest synchronisation with a lane of its warp, other than by the whole warp */
+};
+enum { WAITS_BARRIER = 1, WAITS_COLLECTIVE, WAITS_CONVERGENCE, ENDED };
+
+struct Slot { /* a collective that some lanes have reached */
+  EmulatorComplete* complete;
+  unsigned long long argument;
+  uint32_t mask, arrived;
+  void* lanes[WARP];
+};
+
+struct Warp {
+  uint32_t live; /* lanes that have not ended */
+  uint32_t slot_count;
+  uint32_t synchronised; /* time of the latest synchronisation of all its live lanes */
+  Slot slots[WARP];
+};
+
+struct Run;
+struct RaceState;
+struct MemoryState;
+
+struct Worker {
+  Run* run;
+  Launch* launch;
+  pthread_t thread;
+  Fiber main;
+  uint32_t current;                   /* thread */
+  uint32_t block_threads, live, warps;
+  uint64_t block;                     /* linear */
+  uint64_t ready[MAX_THREADS / 64], waiting[MAX_THREADS / 64]; /* may run; wait at the barrier */
+  uint32_t arrived, votes, vote_result; /* of the barrier that is gathering; and of the latest one */
+  bool vote_was_unanimous;
+  const void* barrier_place;
+  uint32_t time, barrier_time, block_time; /* synchronisations so far; the latest barrier; the block's start */
+  bool ended_since_barrier;
+  char* stacks;                       /* STACK_BYTES for each fiber */
+  char* signal_stack;
+  bool done;
+  uint32_t fiber_count;
+  Fiber* free_fibers;
+  Thread* threads;
+  Warp* warp;
+  Fiber* fibers;
+  char* dynamic;                      /* dynamic shared memory with a zone before and behind it */
+  sigjmp_buf rescue;                  /* where a thread of the kernel that cannot go on leaves to */
+  RaceState* race;
+  MemoryState* memory;
+};
+
+struct Run {
+  Launch* launch;
+  Worker* workers;
+  uint64_t blocks;
+  uint64_t next_block;
+  uint32_t running;
+  volatile uint32_t stop;
+  pthread_mutex_t mutex;
+  pthread_cond_t finished;
+};
+
+constexpr size_t DYNAMIC_ZONE = 4096;
+
+extern thread_local Worker* current_worker;
+
+/* scheduler.cpp */
+[[noreturn]] void abandon(Worker*);                  /* leaves the kernel where it is; the launch ends */
+void fail(Worker*, Error, const void* place, const char* text); /* the launch's error, if it is the first one */
+void yield_to_others(Worker*);
+
+/* faults.cpp */
+void faults_begin();
+void faults_end();
+void faults_interrupt(Run*);                         /* makes workers that never call the runtime abandon their kernel */
+void faults_thread_begin(Worker*);
+void faults_thread_end(Worker*);
+
+/* race.cpp, memory.cpp: called by the scheduler where something is checked */
+bool race_begin(Worker*);
+void race_end(Run*);
+void race_free(Worker*);
+void race_block(Worker*);
+void race_collective(Worker*, uint32_t warp, uint32_t arrived);
+void race_released(Worker*, bool by_exit);
+void race_access(Worker*, uintptr_t address, size_t size, int kind, uintptr_t place);
+bool memory_begin(Worker*);
+void memory_end(Run*);
+void memory_free(Worker*);
+void memory_warp_done(Worker*, uint32_t warp);
+void memory_access(Worker*, uintptr_t address, size_t size, int kind, uintptr_t place);
+
+/* findings.cpp */
+void found(Worker*, const Finding&);
+
+}  // namespace emulator

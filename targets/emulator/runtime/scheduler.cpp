@@ -1,0 +1,493 @@
+/* Runs the blocks of a launch: which thread goes on when one waits or ends, barriers, warp collectives, and what happens when all wait.
+
+   A fiber runs threads one after the other. One that never waits needs no switch at all: the next thread starts on the same stack. Only a thread
+   that waits keeps its fiber; the others go on on a fresh one. */
+#include "runtime.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+__thread EmulatorPosition emulator_position; /* extern "C", as emulator_abi.h says */
+
+namespace emulator {
+
+thread_local Worker* current_worker __attribute__((tls_model("initial-exec"))) = nullptr;
+
+void fail(Worker* worker, Error kind, const void* place, const char* text) {
+  Launch* launch = worker->launch;
+  pthread_mutex_lock(&worker->run->mutex);
+  if (launch->error_kind == ERROR_NONE) {
+    launch->error_kind = kind;
+    launch->error_place = uint64_t(place);
+    launch->error_block = worker->block;
+    launch->error_thread = worker->current;
+    snprintf(launch->error_text, sizeof launch->error_text, "%s", text);
+  }
+  worker->run->stop = 1;
+  pthread_mutex_unlock(&worker->run->mutex);
+}
+
+[[noreturn]] void abandon(Worker* worker) {
+  Fiber nobody;
+  switch_fiber(&nobody, &worker->main);
+  __builtin_unreachable();
+}
+
+/* ---- which thread runs */
+
+static void set_bit(uint64_t* bits, unsigned i) { bits[i / 64] |= uint64_t(1) << (i % 64); }
+static void clear_bit(uint64_t* bits, unsigned i) { bits[i / 64] &= ~(uint64_t(1) << (i % 64)); }
+
+/* The next thread after the current one that may run, round robin; -1: none. */
+static int next_ready(const Worker* worker) {
+  const unsigned words = (worker->block_threads + 63) / 64, start = worker->current + 1;
+  const unsigned first = start / 64 % words;
+  uint64_t bits = start / 64 < words ? worker->ready[first] & (~uint64_t(0) << (start % 64)) : worker->ready[0];
+  for (unsigned i = 0, word = first; i <= words; ++i) {
+    if (bits) return int(word * 64 + unsigned(__builtin_ctzll(bits)));
+    word = word + 1 == words ? 0 : word + 1;
+    bits = worker->ready[word];
+  }
+  return -1;
+}
+
+static void enter(Worker* worker, unsigned next) {
+  worker->current = next;
+  emulator_position.thread_index = worker->threads[next].index;
+  emulator_position.lane = next % WARP;
+  emulator_position.patience = 0;
+}
+
+static void fiber_main();
+
+static Fiber* take_fiber(Worker* worker) {
+  if (Fiber* fiber = worker->free_fibers) {
+    worker->free_fibers = fiber->next_free;
+    return fiber;
+  }
+  unsigned i = worker->fiber_count++;
+  char* low = worker->stacks + i * STACK_BYTES;
+  /* Tops that are all the same number of bytes from a page would share a few lines of the first-level cache. */
+  prepare_fiber(&worker->fibers[i], low, low + STACK_BYTES - (i % 32) * 192, fiber_main);
+  return &worker->fibers[i];
+}
+
+/* Goes on with thread `next`, on its own fiber, and returns when the current thread is to go on. */
+static void run_instead(Worker* worker, Fiber* self, unsigned next) {
+  Thread& thread = worker->threads[next];
+  enter(worker, next);
+  if (!thread.fiber) thread.fiber = take_fiber(worker);
+  if (thread.fiber != self) switch_fiber(self, thread.fiber);
+}
+
+static void resolve_stuck(Worker* worker);
+
+static void wait_here(Worker* worker) {
+  Fiber* self = worker->threads[worker->current].fiber;
+  if (worker->run->stop) abandon(worker);
+  int next;
+  while ((next = next_ready(worker)) < 0) resolve_stuck(worker);
+  run_instead(worker, self, unsigned(next));
+}
+
+void yield_to_others(Worker* worker) {
+  if (worker->run->stop) abandon(worker);
+  emulator_position.patience = 0;
+  int next = next_ready(worker);
+  if (unsigned(next) == worker->current) sched_yield(); /* what it waits for can only come from another block */
+  else run_instead(worker, worker->threads[worker->current].fiber, unsigned(next));
+}
+
+/* ---- barriers */
+
+static void release_barrier(Worker* worker, bool by_exit) {
+  for (unsigned i = 0; i < (worker->block_threads + 63) / 64; ++i) worker->ready[i] |= worker->waiting[i];
+  if (worker->launch->check) {
+    race_released(worker, by_exit);
+    worker->barrier_time = ++worker->time;
+  }
+  memset(worker->waiting, 0, sizeof worker->waiting);
+  worker->vote_result = worker->votes;
+  worker->vote_was_unanimous = worker->votes == worker->arrived;
+  worker->arrived = worker->votes = 0;
+  worker->ended_since_barrier = false;
+}
+
+/* ---- collectives of a warp */
+
+static void complete_slot(Worker* worker, unsigned warp_index, unsigned slot_index) {
+  Warp& warp = worker->warp[warp_index];
+  Slot slot = warp.slots[slot_index]; /* a copy: what lanes do next may need the place */
+  if (slot_index != --warp.slot_count) warp.slots[slot_index] = warp.slots[warp.slot_count];
+  if (slot.complete) slot.complete(slot.lanes, slot.arrived, slot.argument);
+  if (worker->launch->check) race_collective(worker, warp_index, slot.arrived);
+  for (uint32_t lanes = slot.arrived; lanes; lanes &= lanes - 1) {
+    unsigned thread = warp_index * WARP + unsigned(__builtin_ctz(lanes));
+    worker->threads[thread].where = 0;
+    set_bit(worker->ready, thread);
+  }
+}
+
+static void arrive(Worker* worker, unsigned mask, void* mine, EmulatorComplete* complete, unsigned long long argument, const void* place) {
+  const unsigned self = worker->current, warp_index = self / WARP, lane = self % WARP;
+  Warp& warp = worker->warp[warp_index];
+  Thread& thread = worker->threads[self];
+  if (!(mask >> lane & 1)) {
+    char text[160];
+    snprintf(text, sizeof text, "lane %u calls a warp function with the mask 0x%08x, which does not name it", lane, mask);
+    fail(worker, ERROR_STUCK, place, text);
+    abandon(worker);
+  }
+  unsigned i = 0;
+  while (i < warp.slot_count && (warp.slots[i].mask != mask || warp.slots[i].complete != complete || warp.slots[i].argument != argument)) ++i;
+  Slot& slot = warp.slots[i];
+  if (i == warp.slot_count) {
+    ++warp.slot_count;
+    slot.complete = complete;
+    slot.argument = argument;
+    slot.mask = mask;
+    slot.arrived = 0;
+    memset(slot.lanes, 0, sizeof slot.lanes);
+  }
+  slot.lanes[lane] = mine;
+  slot.arrived |= 1u << lane;
+  if (slot.arrived == (mask & warp.live)) {
+    complete_slot(worker, warp_index, i);
+    return;
+  }
+  thread.where = WAITS_COLLECTIVE;
+  thread.place = place;
+  thread.mask = mask;
+  clear_bit(worker->ready, self);
+  wait_here(worker);
+}
+
+/* ---- a thread ends; all wait */
+
+static void end_thread(Worker* worker) {
+  const unsigned self = worker->current, warp_index = self / WARP;
+  Warp& warp = worker->warp[warp_index];
+  worker->threads[self].where = ENDED;
+  worker->threads[self].fiber = nullptr;
+  clear_bit(worker->ready, self);
+  warp.live &= ~(1u << (self % WARP));
+  --worker->live;
+  for (unsigned i = 0; i < warp.slot_count;) {
+    if (warp.slots[i].arrived == (warp.slots[i].mask & warp.live)) complete_slot(worker, warp_index, i);
+    else ++i;
+  }
+  if (!warp.live && worker->launch->check == CHECK_MEMORY) memory_warp_done(worker, warp_index);
+  worker->ended_since_barrier = true;
+  if (worker->live && worker->arrived == worker->live) release_barrier(worker, true);
+}
+
+/* Nobody can run. Lanes that asked who is with them get their answer; else the block waits for ever, which is an error. */
+static void resolve_stuck(Worker* worker) {
+  for (unsigned first = 0; first < worker->block_threads; ++first) {
+    Thread& thread = worker->threads[first];
+    if (thread.where != WAITS_CONVERGENCE) continue;
+    const unsigned warp_start = first / WARP * WARP;
+    unsigned together = 0;
+    for (unsigned i = first; i < warp_start + WARP && i < worker->block_threads; ++i)
+      if (worker->threads[i].where == WAITS_CONVERGENCE && worker->threads[i].place == thread.place) together |= 1u << (i - warp_start);
+    const void* place = thread.place;
+    for (unsigned i = first; i < warp_start + WARP && i < worker->block_threads; ++i)
+      if (together >> (i - warp_start) & 1 && worker->threads[i].place == place) {
+        worker->threads[i].where = 0;
+        worker->threads[i].mask = together;
+        set_bit(worker->ready, i);
+      }
+    return;
+  }
+  unsigned barrier = 0, collective = 0, at_barrier = 0, in_collective = 0;
+  for (unsigned i = 0; i < worker->block_threads; ++i) {
+    if (worker->threads[i].where == WAITS_BARRIER && !barrier++) at_barrier = i;
+    if (worker->threads[i].where == WAITS_COLLECTIVE && !collective++) in_collective = i;
+  }
+  char text[256];
+  int length = snprintf(text, sizeof text, "%u of the %u threads that have not ended wait in a warp function", collective, worker->live);
+  if (barrier) length += snprintf(text + length, sizeof text - size_t(length), ", %u at a barrier", barrier);
+  snprintf(text + length, sizeof text - size_t(length), ": thread %u waits for lanes of the mask 0x%08x that never come", in_collective,
+           worker->threads[in_collective].mask);
+  Finding finding = {};
+  finding.kind = BARRIER_STUCK;
+  finding.memory = ~0u;
+  finding.place = uint64_t(worker->threads[in_collective].place);
+  finding.other_place = barrier ? uint64_t(worker->threads[at_barrier].place) : 0;
+  finding.block = finding.other_block = worker->block;
+  finding.thread = in_collective;
+  finding.other_thread = at_barrier;
+  finding.extra = worker->threads[in_collective].mask;
+  finding.count = 1;
+  found(worker, finding);
+  worker->current = in_collective;
+  fail(worker, ERROR_STUCK, worker->threads[in_collective].place, text);
+  abandon(worker);
+}
+
+/* ---- blocks */
+
+static bool begin_block(Worker* worker) {
+  Run* run = worker->run;
+  Launch* launch = worker->launch;
+  const uint64_t block = __atomic_fetch_add(&run->next_block, 1, __ATOMIC_RELAXED);
+  if (block >= run->blocks || run->stop) return false;
+  worker->block = block;
+  const unsigned threads = worker->block_threads;
+  worker->live = threads;
+  worker->arrived = worker->votes = 0;
+  worker->ended_since_barrier = false;
+  memset(worker->ready, 0, sizeof worker->ready);
+  memset(worker->waiting, 0, sizeof worker->waiting);
+  for (unsigned i = 0; i < threads / 64; ++i) worker->ready[i] = ~uint64_t(0);
+  if (threads % 64) worker->ready[threads / 64] = (uint64_t(1) << (threads % 64)) - 1;
+  for (unsigned i = 0; i < worker->warps; ++i) {
+    const unsigned lanes = threads - i * WARP;
+    worker->warp[i].live = lanes >= WARP ? ~0u : (1u << lanes) - 1;
+    worker->warp[i].slot_count = 0;
+  }
+  for (unsigned i = 0; i < threads; ++i) {
+    worker->threads[i].where = 0;
+    worker->threads[i].fiber = nullptr;
+  }
+  emulator_position.block_index = {unsigned(block % launch->grid[0]), unsigned(block / launch->grid[0] % launch->grid[1]),
+                                   unsigned(block / launch->grid[0] / launch->grid[1])};
+  if (launch->check) race_block(worker);
+  enter(worker, 0);
+  return true;
+}
+
+/* What a fiber does: the current thread, then the next one, until the last block is done. */
+static void fiber_main() {
+  Worker* worker = current_worker;
+  for (;;) {
+    Thread& thread = worker->threads[worker->current];
+    Fiber* self = thread.fiber;
+    worker->launch->entry(worker->launch->arguments);
+    end_thread(worker);
+    if (worker->run->stop) abandon(worker);
+    if (!worker->live) {
+      if (!begin_block(worker)) abandon(worker);
+      worker->threads[worker->current].fiber = self;
+      continue;
+    }
+    int next;
+    while ((next = next_ready(worker)) < 0) resolve_stuck(worker);
+    enter(worker, unsigned(next));
+    Thread& successor = worker->threads[next];
+    if (!successor.fiber) {
+      successor.fiber = self;
+      continue;
+    }
+    self->next_free = worker->free_fibers;
+    worker->free_fibers = self;
+    switch_fiber(self, successor.fiber); /* whoever takes this fiber has made a fresh thread the current one */
+  }
+}
+
+static void initialise_threads(Worker* worker) {
+  const uint32_t* block = worker->launch->block;
+  uint3 index = {0, 0, 0};
+  for (unsigned i = 0; i < worker->block_threads; ++i) {
+    worker->threads[i].index = index;
+    if (++index.x == block[0]) {
+      index.x = 0;
+      if (++index.y == block[1]) index.y = 0, ++index.z;
+    }
+  }
+}
+
+static char* map(size_t bytes) {
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return memory == MAP_FAILED ? nullptr : static_cast<char*>(memory);
+}
+
+static bool prepare_worker(Worker* worker) {
+  Launch* launch = worker->launch;
+  const unsigned threads = worker->block_threads;
+  worker->threads = static_cast<Thread*>(calloc(threads, sizeof(Thread)));
+  worker->warp = static_cast<Warp*>(calloc(worker->warps, sizeof(Warp)));
+  worker->fibers = static_cast<Fiber*>(calloc(threads, sizeof(Fiber)));
+  worker->dynamic = map((launch->dynamic_bytes + 2 * DYNAMIC_ZONE + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES);
+  worker->stacks = map(threads * STACK_BYTES);
+  if (!worker->threads || !worker->warp || !worker->fibers || !worker->dynamic || !worker->stacks) return false;
+  for (unsigned i = 0; i < threads; ++i) mprotect(worker->stacks + i * STACK_BYTES, PAGE_BYTES, PROT_NONE); /* where it fails, the stacks just have no fence */
+  initialise_threads(worker);
+  if (launch->check == CHECK_NONE) return true;
+  return race_begin(worker) && (launch->check != CHECK_MEMORY || memory_begin(worker));
+}
+
+static void free_worker(Worker* worker) {
+  const Launch* launch = worker->launch;
+  free(worker->threads);
+  free(worker->warp);
+  free(worker->fibers);
+  if (worker->dynamic) munmap(worker->dynamic, (launch->dynamic_bytes + 2 * DYNAMIC_ZONE + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES);
+  if (worker->stacks) munmap(worker->stacks, worker->block_threads * STACK_BYTES);
+  race_free(worker);
+  memory_free(worker);
+}
+
+static void* worker_main(void* argument) {
+  Worker* worker = static_cast<Worker*>(argument);
+  Launch* launch = worker->launch;
+  current_worker = worker;
+  emulator_position = {};
+  emulator_position.block_dim = {launch->block[0], launch->block[1], launch->block[2]};
+  emulator_position.grid_dim = {launch->grid[0], launch->grid[1], launch->grid[2]};
+  if (!prepare_worker(worker)) {
+    fail(worker, ERROR_RESOURCES, nullptr, "not enough memory for the stacks of a block's threads, or for what is remembered of the memory they touch");
+  } else {
+    emulator_position.dynamic_shared = worker->dynamic + DYNAMIC_ZONE;
+    faults_thread_begin(worker);
+    if (sigsetjmp(worker->rescue, 1) == 0 && begin_block(worker)) {
+      worker->threads[worker->current].fiber = take_fiber(worker);
+      switch_fiber(&worker->main, worker->threads[worker->current].fiber);
+    }
+    faults_thread_end(worker);
+  }
+  current_worker = nullptr;
+  Run* run = worker->run;
+  pthread_mutex_lock(&run->mutex);
+  worker->done = true;
+  if (--run->running == 0) pthread_cond_signal(&run->finished);
+  pthread_mutex_unlock(&run->mutex);
+  return nullptr;
+}
+
+}  // namespace emulator
+
+using namespace emulator;
+
+/* ---- what kernels call */
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+int emulator_barrier(int vote, int predicate) {
+  Worker* worker = current_worker;
+  const unsigned self = worker->current;
+  worker->votes += predicate != 0;
+  ++worker->arrived;
+  set_bit(worker->waiting, self);
+  worker->threads[self].where = WAITS_BARRIER;
+  worker->threads[self].place = __builtin_return_address(0);
+  if (worker->arrived == worker->live) {
+    release_barrier(worker, false);
+  } else {
+    clear_bit(worker->ready, self);
+    wait_here(worker);
+  }
+  worker->threads[self].where = 0;
+  if (vote == 0) return 0;
+  return vote == 1 ? int(worker->vote_result) : vote == 2 ? worker->vote_was_unanimous : worker->vote_result != 0;
+}
+
+void emulator_collective(unsigned mask, void* mine, EmulatorComplete* complete, unsigned long long argument) {
+  arrive(current_worker, mask, mine, complete, argument, __builtin_return_address(0));
+}
+
+void emulator_collective_at(unsigned mask, void* mine, EmulatorComplete* complete, unsigned long long argument, const void* where) {
+  arrive(current_worker, mask, mine, complete, argument, where ? where : __builtin_return_address(0));
+}
+
+unsigned emulator_active_mask(void) {
+  Worker* worker = current_worker;
+  Thread& thread = worker->threads[worker->current];
+  thread.where = WAITS_CONVERGENCE;
+  thread.place = __builtin_return_address(0);
+  clear_bit(worker->ready, worker->current);
+  wait_here(worker);
+  return thread.mask;
+}
+
+void emulator_yield(void) { yield_to_others(current_worker); }
+
+void emulator_trap(const char* why) {
+  Worker* worker = current_worker;
+  fail(worker, ERROR_TRAP, __builtin_return_address(0), why);
+  abandon(worker);
+}
+
+/* ---- what Python calls */
+
+Run* emulator_start(Launch* launch) {
+  Run* run = static_cast<Run*>(calloc(1, sizeof(Run)));
+  if (!run) return nullptr;
+  run->launch = launch;
+  run->blocks = uint64_t(launch->grid[0]) * launch->grid[1] * launch->grid[2];
+  run->workers = static_cast<Worker*>(calloc(launch->workers, sizeof(Worker)));
+  if (!run->workers) {
+    free(run);
+    return nullptr;
+  }
+  pthread_mutex_init(&run->mutex, nullptr);
+  pthread_condattr_t monotonic;
+  pthread_condattr_init(&monotonic);
+  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+  pthread_cond_init(&run->finished, &monotonic);
+  pthread_condattr_destroy(&monotonic);
+  faults_begin();
+  pthread_mutex_lock(&run->mutex);
+  for (unsigned i = 0; i < launch->workers; ++i) {
+    Worker* worker = &run->workers[i];
+    worker->run = run;
+    worker->launch = launch;
+    worker->block_threads = launch->block[0] * launch->block[1] * launch->block[2];
+    worker->warps = (worker->block_threads + WARP - 1) / WARP;
+    if (pthread_create(&worker->thread, nullptr, worker_main, worker) != 0) {
+      launch->workers = i; /* fewer do the same work */
+      break;
+    }
+    ++run->running;
+  }
+  if (!run->running) {
+    launch->error_kind = ERROR_RESOURCES;
+    snprintf(launch->error_text, sizeof launch->error_text, "no thread could be started");
+  }
+  pthread_mutex_unlock(&run->mutex);
+  return run;
+}
+
+int emulator_wait(Run* run, double seconds) {
+  timespec until;
+  clock_gettime(CLOCK_MONOTONIC, &until);
+  const long nanoseconds = until.tv_nsec + long((seconds - double(long(seconds))) * 1e9);
+  until.tv_sec += long(seconds) + nanoseconds / 1000000000;
+  until.tv_nsec = nanoseconds % 1000000000;
+  pthread_mutex_lock(&run->mutex);
+  while (run->running && pthread_cond_timedwait(&run->finished, &run->mutex, &until) == 0) {
+  }
+  const int done = run->running == 0;
+  pthread_mutex_unlock(&run->mutex);
+  return done;
+}
+
+void emulator_stop(Run* run) {
+  pthread_mutex_lock(&run->mutex);
+  if (run->launch->error_kind == ERROR_NONE) run->launch->error_kind = ERROR_TIMEOUT;
+  run->stop = 1;
+  faults_interrupt(run);
+  pthread_mutex_unlock(&run->mutex);
+}
+
+/* After emulator_wait said that all is done. */
+void emulator_finish(Run* run) {
+  for (unsigned i = 0; i < run->launch->workers; ++i) pthread_join(run->workers[i].thread, nullptr);
+  faults_end();
+  if (run->launch->check == CHECK_RACE) race_end(run);
+  if (run->launch->check == CHECK_MEMORY) memory_end(run);
+  for (unsigned i = 0; i < run->launch->workers; ++i) free_worker(&run->workers[i]);
+  pthread_mutex_destroy(&run->mutex);
+  pthread_cond_destroy(&run->finished);
+  free(run->workers);
+  free(run);
+}
+
+unsigned long emulator_launch_bytes(void) { return sizeof(Launch); }
+}
+#pragma GCC visibility pop
