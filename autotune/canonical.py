@@ -1,7 +1,8 @@
 """A computation as data: its operations and expressions as JSON, and back; and what can be read off them.
 
 The data goes to worker processes, which rebuild the computation from it, and its hash names the computation in a log. It holds what te
-declares (placeholders and computations, reducers as expressions), nothing of a schedule, and nothing in it is ever executed as code.
+declares (placeholders and computations, reducers as expressions, scans, and calls of C functions by their names), nothing of a schedule, and nothing in
+it is ever executed as code.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..te.axis import IterVar, Range
+from ..te.extern import ExternCall, ExternOp
 from ..te.graph import operations
 from ..te.op import ComputeOp, Operation, PlaceholderOp, Reducer
+from ..te.scan import ScanOp
 from ..te.tensor import Tensor
 from ..tir import expr as nodes
 from ..tir.dtype import dtype
@@ -41,11 +44,16 @@ def to_data(tensors: Sequence[Tensor]) -> Data:
 
 
 def _operation_data(op: Operation, number: dict[Operation, int]) -> Data:
+    if isinstance(op, ScanOp):
+        states = {part: [[number[t.op], t.value_index] for t in getattr(op, part)] for part in ("init", "update", "state")}
+        return {"op": "scan", "name": op.name, **states, "steps": op.steps}
+    if isinstance(op, ExternOp):
+        return _extern_data(op, number)
     shape = list(constant_shape(op.outputs[0]))
     if isinstance(op, PlaceholderOp):
         return {"op": "placeholder", "name": op.name, "shape": shape, "dtype": str(op.outputs[0].dtype)}
     if not isinstance(op, ComputeOp):
-        raise ArgumentError(f"operation '{op.name}' is a {type(op).__name__}: only placeholders and computations can be tuned")
+        raise ArgumentError(f"operation '{op.name}' is a {type(op).__name__}, which cannot be written as data")
     writer = _Writer({axis.var: index for index, axis in enumerate((*op.axis, *op.reduce_axis))}, number, op.name)
     data: Data = {"op": "compute", "name": op.name, "shape": shape, "axes": [axis.name for axis in op.axis], "body": [writer.write(e) for e in op.body]}
     if op.reducer is not None:
@@ -55,6 +63,20 @@ def _operation_data(op: Operation, number: dict[Operation, int]) -> Data:
         data["init"] = None if op.init is None else [writer.write(e) for e in op.init]
     data["nodes"] = writer.lines
     return data
+
+
+def _extern_data(op: ExternOp, number: dict[Operation, int]) -> Data:
+    writer = _Writer({}, number, op.name)
+    return {
+        "op": "extern",
+        "name": op.name,
+        "inputs": [[number[t.op], t.value_index] for t in op.input_tensors],
+        "outputs": [[list(constant_shape(t)), str(t.dtype)] for t in op.outputs],
+        "libraries": list(op.libraries),
+        "symbol": op.call.symbol,
+        "arguments": [[writer.write(e), None if kind is None else str(kind)] for e, kind in zip(op.call.args, op.call.types, strict=True)],
+        "nodes": writer.lines,
+    }
 
 
 def _reducer_data(reducer: Reducer, dtypes: Sequence[Any], owner: str) -> Data:
@@ -148,6 +170,11 @@ def from_data(data: Data) -> list[Tensor]:
 def _make_operation(item: Data, made: list[Operation]) -> Operation:
     if item["op"] == "placeholder":
         return PlaceholderOp(item["name"], item["shape"], item["dtype"])
+    if item["op"] == "scan":
+        init, update, state = ([made[number].outputs[index] for number, index in item[part]] for part in ("init", "update", "state"))
+        return ScanOp(item["name"], init, update, state, item["steps"])
+    if item["op"] == "extern":
+        return _make_extern(item, made)
     axes = [IterVar(Range(0, extent), name) for extent, name in zip(item["shape"], item["axes"], strict=True)]
     if "reducer" not in item:
         values = _read(item["nodes"], [axis.var for axis in axes], made)
@@ -164,6 +191,16 @@ def _make_operation(item: Data, made: list[Operation]) -> Operation:
         None if item["condition"] is None else values[item["condition"]],
         None if item["init"] is None else [values[number] for number in item["init"]],
     )
+
+
+def _make_extern(item: Data, made: list[Operation]) -> ExternOp:
+    inputs = [made[number].outputs[index] for number, index in item["inputs"]]
+    shapes, kinds = zip(*item["outputs"], strict=True)
+    op = ExternOp(item["name"], inputs, [tuple(shape) for shape in shapes], [dtype(kind) for kind in kinds], tuple(item["libraries"]))
+    values = _read(item["nodes"], [], [*made, op])  # addresses in its own outputs too
+    arguments, types = zip(*item["arguments"], strict=True)
+    op.set_call(ExternCall(item["symbol"], tuple(values[number] for number in arguments), tuple(None if t is None else dtype(t) for t in types)))
+    return op
 
 
 def _make_reducer(item: Data) -> Reducer:
@@ -256,7 +293,8 @@ def largest_values(tensors: Sequence[Tensor], largest_input: int) -> dict[Tensor
         if isinstance(op, PlaceholderOp):
             bounds[op.outputs[0]] = float(largest_input)
             continue
-        assert isinstance(op, ComputeOp)
+        if not isinstance(op, ComputeOp):
+            return None  # what a C function gives; of a scan, what as many steps give
         for tensor, value in zip(op.outputs, op.body, strict=True):
             bound = _bound(value, bounds)
             if bound is not None and op.reducer is not None:

@@ -5,7 +5,10 @@ reductions with a reused operand    a register tile of two axes around the reduc
 reductions along contiguous memory  partial results in vector lanes (sums of rows)
 plain results                       parallel over rows, vectorised along the last axis
 a reduction read by one plain stage at the same point is computed inside its tiles
-stages of a step of a scan          vectorised along the last axis
+stages of a step of a scan          by their kind too, along all axes but time, which stands still in a step
+calls of C functions                are where they are, at root; what they read is stored
+
+Below, the axes of a stage are those but time.
 """
 
 from __future__ import annotations
@@ -40,9 +43,6 @@ def general(cfg: Config, tensors: Sequence[Tensor]) -> Schedule:
     for stage in reversed([stage for stage in stages if stage.attach.kind != "inline"]):
         if stage.name in fused:
             continue
-        if stage.time_axis is not None:
-            _step(cfg, stage)
-            continue
         producer = _reduction_read_here(schedule, stage) if stage.op.reducer is None else None
         if producer is not None:
             fused.add(producer.name)
@@ -67,6 +67,8 @@ def _reduction_read_here(schedule: Schedule, stage: Any) -> Any:
         producer = schedule.stage_of(tensor, "general")
         if producer.is_placeholder or producer.is_output or producer.op.reducer is None or len(producer.outputs) > 1:
             continue
+        if producer.scan_stage is not stage.scan_stage:
+            continue  # before the scan it is computed for all steps at once
         readers = [reader for reader in schedule.stages if tensor in _tensors_read(schedule, reader) and reader.attach.kind != "inline"]
         loads = [node for value in stage.op.body for node in walk(value) if isinstance(node, Load) and node.buffer is tensor.buffer]
         own = tuple(axis.var for axis in stage.op.axis)
@@ -93,13 +95,19 @@ def tile_stage(cfg: Config, schedule: Schedule, stage: Any, producer: Any = None
     """Shapes the loops of one stage; `producer` is a reduction to compute inside its tiles."""
     op: ComputeOp = (producer or stage).op
     if op.reducer is not None and len(stage.outputs) == 1 and all(_is_constant(axis) for axis in (*op.axis, *op.reduce_axis)):
-        if op.axis and _vector_axis_is_useful(op):
+        if _axes(stage, op) and _vector_axis_is_useful(op):
             _register_tile(cfg, schedule, stage, producer)
             return
         if producer is None and op.reducer.associative:
             _row_reduction(cfg, schedule, stage)
             return
     _plain(cfg, stage)
+
+
+def _axes(stage: Any, op: ComputeOp | None = None) -> list[IterVar]:
+    """The data-parallel axes of a stage; or of `op`, which has as many."""
+    axes = list((op or stage.op).axis)
+    return axes if stage.time_axis is None else axes[1:]
 
 
 def _vector_axis_is_useful(op: ComputeOp) -> bool:
@@ -114,14 +122,15 @@ def _register_tile(cfg: Config, schedule: Schedule, stage: Any, producer: Any) -
     lanes = target.lanes(max(tensor.dtype.bytes for tensor in stage.outputs))
     accumulator: Tensor = producer.outputs[0] if producer is not None else schedule.cache_write(stage.outputs[0], "local")
     op: ComputeOp = schedule[accumulator].op
-    columns = stage.op.axis[-1]
-    rows_at = _reused_axis(op)
+    axes = _axes(stage)
+    columns = axes[-1]
+    rows_at = _reused_axis(op, _axes(stage, op))
     width = _extent(columns)
     tile = cfg.define_split(f"{name}.columns", width, candidates=_widths(width, lanes), default=[_default_width(width, lanes)])
     outer_columns, inner_columns = tile.apply(schedule, stage, columns)
-    outer, inner = list(stage.op.axis[:-1]), []
+    outer, inner = axes[:-1], []
     if rows_at is not None:
-        rows = stage.op.axis[rows_at]
+        rows = axes[rows_at]
         height = _extent(rows)
         choices = [[rows_of] for rows_of in _UNROLLED_TILE_ROWS if rows_of <= height]
         split = cfg.define_split(f"{name}.rows", height, candidates=choices, default=[max(c[0] for c in choices if c[0] <= 6)])
@@ -143,21 +152,22 @@ def _accumulate(cfg: Config, stage: Any, name: str, rows_at: int | None) -> None
     first = reduce_axes[0]
     chunk = cfg.define_split(f"{name}.reduce", _extent(first), policy="power2", filter=lambda choice: choice.factors[0] <= 16)
     outer_reduce, inner_reduce = chunk.apply(stage.schedule, stage, first)
-    rest = [axis for position, axis in enumerate(op.axis[:-1]) if position != rows_at]
-    rows = [op.axis[rows_at]] if rows_at is not None else []
-    stage.reorder(*rest, outer_reduce, *reduce_axes[1:], inner_reduce, *rows, op.axis[-1])
-    stage.vectorize(op.axis[-1])
+    axes = _axes(stage)
+    rest = [axis for position, axis in enumerate(axes[:-1]) if position != rows_at]
+    rows = [axes[rows_at]] if rows_at is not None else []
+    stage.reorder(*rest, outer_reduce, *reduce_axes[1:], inner_reduce, *rows, axes[-1])
+    stage.vectorize(axes[-1])
     for axis in rows:
         stage.unroll(axis)
     if cfg.define_knob(f"{name}.unroll_reduce", [False, True]).val:
         stage.unroll(inner_reduce)
 
 
-def _reused_axis(op: ComputeOp) -> int | None:
-    """The longest axis but the last on which some operand does not depend: a tile along it reuses that operand from registers."""
+def _reused_axis(op: ComputeOp, axes: Sequence[IterVar]) -> int | None:
+    """Which of `axes` is the longest but the last on which some operand does not depend: a tile along it reuses that operand from registers."""
     loads = [load for value in op.body for load in walk(value) if isinstance(load, Load)]
-    candidates = [position for position, axis in enumerate(op.axis[:-1]) if _extent(axis) > 1 and any(axis.var not in load.variables for load in loads)]
-    return max(candidates, key=lambda position: (_extent(op.axis[position]), position), default=None)
+    candidates = [position for position, axis in enumerate(axes[:-1]) if _extent(axis) > 1 and any(axis.var not in load.variables for load in loads)]
+    return max(candidates, key=lambda position: (_extent(axes[position]), position), default=None)
 
 
 def _is_constant(axis: IterVar) -> bool:
@@ -191,29 +201,19 @@ def _row_reduction(cfg: Config, schedule: Schedule, stage: Any) -> None:
         if stage.op.axis:
             partial.set_scope("local")
             partial.compute_at(stage, stage.op.axis[-1])
-    _parallel_outer(cfg, stage, list(stage.op.axis), name, keep=0)
-
-
-def _step(cfg: Config, stage: Any) -> None:
-    """A stage of a scan's step, in which time stands still: vectorised along its last axis."""
-    columns = stage.op.axis[-1]
-    lanes = cfg.target.lanes(max(tensor.dtype.bytes for tensor in stage.outputs))
-    if stage.op.reducer is None and columns is not stage.time_axis and _is_constant(columns) and _extent(columns) >= lanes:
-        _, inner = stage.split(columns, factor=lanes)
-        stage.vectorize(inner)
+    _parallel_outer(cfg, stage, _axes(stage), name, keep=0)
 
 
 def _plain(cfg: Config, stage: Any) -> None:
     """Parallel over the outer axes; vectorised along the last one, or along the last of a result's axes around its reduce loops."""
-    name, op = stage.name, stage.op
-    if not op.axis or not all(_is_constant(axis) for axis in op.axis):
+    name, op, outer = stage.name, stage.op, _axes(stage)
+    if not outer or not all(_is_constant(axis) for axis in op.axis):
         return
     lanes = cfg.target.lanes(max(tensor.dtype.bytes for tensor in stage.outputs))
-    width = _extent(op.axis[-1])
-    outer = list(op.axis)
+    width = _extent(outer[-1])
     if width >= lanes and op.reducer is None:
         split = cfg.define_split(f"{name}.vector", width, candidates=[[lanes * count] for count in _VECTORS if lanes * count <= width])
-        outer_columns, inner_columns = split.apply(stage.schedule, stage, op.axis[-1])
+        outer_columns, inner_columns = split.apply(stage.schedule, stage, outer[-1])
         stage.vectorize(inner_columns)
         outer[-1] = outer_columns
     _parallel_outer(cfg, stage, outer, name, keep=1 if len(outer) > 1 else 0)
