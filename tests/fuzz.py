@@ -5,7 +5,8 @@
 Every case has a number; with the seed it is the whole state, so `--seed S --case N` repeats it. Outputs are poisoned before a call, arrays lie at
 protected pages and inputs cannot be written, so that a wrong access ends the worker process, which is noticed. `--sanitize` compiles with
 AddressSanitizer and UndefinedBehaviorSanitizer instead. `--interpret` runs the lowered functions in the interpreter, without a compiler,
-before and after the passes. Exit status 1 if any case failed.
+before and after the passes. Schedules for a GPU (bind, env_threads) are interpreted in any case, and must be refused for a CPU. Exit status 1
+if any case failed. The summary tells how often each primitive was applied and refused, and how many stages of each kind and dtype there were.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ sys.path[:0] = [str(HERE), str(HERE / "te")]
 
 import numpy as np  # noqa: E402
 from evaluate import evaluate  # noqa: E402
+from fuzzing.externs import C_TEXT  # noqa: E402
 from fuzzing.memory import guarded  # noqa: E402
 from fuzzing.programs import Program, random_program  # noqa: E402
 from fuzzing.schedules import Scheduled, random_schedule  # noqa: E402
@@ -46,7 +48,7 @@ from tilewright.tir.interp import interpret, iteration_count  # noqa: E402
 CHUNK = 24  # cases that are compiled together
 PATIENCE_S = 300  # without a sign of life from a worker
 POISON = 0xCD
-DEFINITION = re.compile(r"^static .*?\b(tw_\w+)\(", re.MULTILINE)
+DEFINITION = re.compile(r"^(?:static .*?\b(tw_\w+)|extern void (extern_\w+))\(", re.MULTILINE)
 
 
 @dataclass
@@ -96,11 +98,23 @@ def make_case(seed: int, number: int, target: tw.Target | None) -> Case:
         case.scheduled = random_schedule(rng, case.args, program.outputs)
         if number % 4 == 0:
             case.error = check_replay(seed, case)
-        if target is not None:
+        if case.scheduled.for_gpu:
+            case.error = case.error or refusal_by_cpu(case)
+        elif target is not None:
             case.generated = compiler.generate(case.scheduled.schedule, case.args, target, name=f"kernel_{number}")
     except Exception:
         case.error = traceback.format_exc()
     return case
+
+
+def refusal_by_cpu(case: Case) -> str:
+    """A CPU has no thread indices: it must say so."""
+    assert case.scheduled is not None
+    try:
+        compiler.generate(case.scheduled.schedule, case.args, "c")
+    except tw.ScheduleError as error:
+        return "" if "GPU" in str(error) else f"expected to hear of indices of a GPU, not: {error}"
+    return "a schedule with thread indices was accepted for a CPU"
 
 
 def check_replay(seed: int, case: Case) -> str:
@@ -158,16 +172,35 @@ def report(case: Case, run: Any) -> None:
             wrong = run(case)
         except Exception:
             wrong = traceback.format_exc()
+    say(end=case.number, wrong=wrong, text=case.describe() if wrong else "", counts=counts_of(case))
+
+
+def counts_of(case: Case) -> dict[str, int]:
+    """What there was in a case, for the summary: "applied split", "refused split", "stage scan", "dtype int8" ... -> how often."""
+    counts = collections.Counter(operation_kind(op) for op in operations(case.program.outputs))
+    counts.update(f"dtype {t.dtype}" for op in operations(case.program.outputs) for t in op.outputs)
+    counts["rounded"] = any(case.program.facts[t].error for t in case.program.outputs)
+    counts["symbolic"] = bool(case.program.sizes)
     scheduled = case.scheduled
-    say(
-        end=case.number,
-        wrong=wrong,
-        text=case.describe() if wrong else "",
-        steps=len(scheduled.schedule.trace.steps) if scheduled else 0,
-        refused=scheduled.refused if scheduled else 0,
-        moved=scheduled.moved if scheduled else 0,
-        rounded=any(case.program.facts[t].error for t in case.program.outputs),
-    )
+    if scheduled is not None:
+        counts.update({"steps": len(scheduled.schedule.trace.steps), "moved": scheduled.moved, "for a GPU": scheduled.for_gpu})
+        counts.update({f"applied {name}": n for name, n in scheduled.applied.items()})
+        counts.update({f"refused {name}": n for name, n in scheduled.refused.items()})
+        if case.number % 4 == 0:
+            counts["applied copy"] += 1
+    return counts
+
+
+def operation_kind(op: Any) -> str:
+    """What an operation is, as the summary calls it."""
+    if isinstance(op, te.PlaceholderOp):
+        return "stage input"
+    if isinstance(op, te.ScanOp):
+        return "stage scan"
+    if isinstance(op, te.ExternOp):
+        return "stage extern"
+    several = " of several outputs" if len(op.outputs) > 1 else ""
+    return f"stage {'elementwise' if op.reducer is None else f'reduction ({op.reducer.name})'}{several}"
 
 
 def run_interpreted(case: Case) -> str:
@@ -177,7 +210,10 @@ def run_interpreted(case: Case) -> str:
     sizes = {size.name: case.program.sizes[size] for size in function.sizes}
     if iteration_count(function, sizes) > 200_000:
         return ""
-    for stage, f in (("before the passes", function), ("after the passes", tw.lower(case.scheduled.schedule, case.args))):
+    functions = [("before the passes", function)]
+    if not case.scheduled.for_gpu:
+        functions.append(("after the passes", tw.lower(case.scheduled.schedule, case.args)))
+    for stage, f in functions:
         outputs = [poisoned(w) for w in case.want]
         interpret(f, [*case.arrays, *outputs], sizes)
         wrong = case.compare(outputs)
@@ -193,13 +229,15 @@ def run_chunk(options: argparse.Namespace, numbers: range) -> None:
     for number in numbers:
         say(begin=number)
         cases.append(make_case(options.seed, number, target))
-    ready = [case for case in cases if not case.error]
+    ready = [case for case in cases if case.generated is not None and not case.error]
     try:
         modules = dict(zip((c.number for c in ready), compiled_together([c.generated for c in ready], target), strict=True))
     except tw.CompileError:
         modules = {}  # one of them is at fault: each on its own says which
 
     def run(case: Case) -> str:
+        if case.generated is None:
+            return run_interpreted(case)
         module = modules.get(case.number) or compiled_together([case.generated], target)[0]
         rng = random.Random(case.number)
         if options.sanitize:
@@ -218,16 +256,19 @@ def run_chunk(options: argparse.Namespace, numbers: range) -> None:
 def compiled_together(generated: list[Any], target: tw.Target) -> list[Any]:
     """Modules of several generated functions from one unit: definitions that several sources have in common stand there once."""
     blocks: dict[str, None] = {}
-    defined: dict[str, str] = {}  # name -> the definition that has it
+    defined: dict[str, str] = {}  # name -> the block that has its definition
     for g in generated:
         source = g.source
         for block in source.split("\n\n"):
-            name = DEFINITION.search(block)
-            if name and defined.setdefault(name[1], block) != block:  # another of that name: it gets one of its own
-                source = re.sub(rf"\b{name[1]}\b", f"{name[1]}_of_{g.name}", source)
+            for found in DEFINITION.finditer(block):
+                name = found[1] or found[2]
+                if defined.setdefault(name, block) != block:  # another of that name: it gets one of its own
+                    source = re.sub(rf"\b{name}\b", f"{name}_of_{g.name}", source)
         for block in source.split("\n\n"):
             blocks[block.strip()] = None
     source = "\n\n".join(blocks) + "\n"
+    if "fuzz_" in source:
+        source = C_TEXT + source
     uses_openmp = any(g.uses_openmp for g in generated)
     library = Library(compile_source(source, target, uses_openmp=uses_openmp).library_path, uses_openmp=uses_openmp)
     return [tw.Module(g.signature, target, library, g) for g in generated]
@@ -287,8 +328,25 @@ def run_all(options: argparse.Namespace) -> int:
     total = counts["cases"] + len(failures) - counts["failed"]
     which = f": {', '.join(map(str, sorted(failures)))}" if failures else ""
     print(f"{total} cases, seed {options.seed}: {len(failures)} failed{which}")
-    print(f"{counts['steps']} primitives, {counts['refused']} refused, {counts['moved']} placements taken back, {counts['rounded']} cases with rounding")
+    print(summary(counts))
     return len(failures)
+
+
+def summary(counts: collections.Counter[str]) -> str:
+    """What was exercised, and how often."""
+
+    def of(kind: str) -> dict[str, int]:
+        return {key.removeprefix(f"{kind} "): n for key, n in sorted(counts.items()) if key.startswith(f"{kind} ")}
+
+    applied, refused = of("applied"), of("refused")
+    rates = [f"{name} {applied.get(name, 0)} ({refused.get(name, 0)} refused)" for name in sorted({*applied, *refused})]
+    return "\n".join((
+        f"{counts['steps']} primitives, {sum(refused.values())} refused, {counts['moved']} placements taken back, {counts['rounded']} cases with rounding, "
+        f"{counts['symbolic']} with symbolic sizes, {counts['for a GPU']} for a GPU (interpreted)",
+        "applied: " + ", ".join(rates),
+        "stages: " + ", ".join(f"{name} {n}" for name, n in of("stage").items()),
+        "dtypes of stages: " + ", ".join(f"{name} {n}" for name, n in of("dtype").items()),
+    ))  # fmt: skip
 
 
 def start_worker(options: argparse.Namespace, cache: str, first: int, last: int) -> Worker:
@@ -313,8 +371,7 @@ def hear(message: dict[str, Any], w: Worker, counts: collections.Counter[str], f
         return
     number = message["end"]
     counts["cases"] += 1
-    for name in ("steps", "refused", "moved", "rounded"):
-        counts[name] += message[name]
+    counts.update(message["counts"])
     if message["wrong"]:
         counts["failed"] += 1
         failures.append(number)

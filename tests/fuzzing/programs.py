@@ -1,8 +1,6 @@
-"""Random computations, with what is needed to judge a result: how large each value can be, and how far rounding can move it.
+"""Random computations over odd extents: chains of stages, operators of the library, symbolic sizes, scans, C functions, patterns of intrinsics.
 
-Most data are small integers in whatever dtype, so that sums and products are exact in floats too and results must be equal to the bit; where a
-computation rounds, the error is bounded as it is built. Discontinuous operations (comparisons, floor, casts to integers) are applied to
-exact values only, so that a mismatch is always a fault.
+What is known of their values, so that a result can be judged, is in values.py.
 """
 
 from __future__ import annotations
@@ -10,89 +8,45 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from math import prod, sqrt
 from typing import Any
-
-import numpy as np
 
 from tilewright import te
 from tilewright.autotune.verify import numpy_dtype
 from tilewright.te import Tensor
 from tilewright.tir.dtype import promote
-from tilewright.tir.expr import Expr, Var, as_expr
+from tilewright.tir.expr import Expr, as_expr
 
-FLOATS = ("float32", "float32", "float32", "float32", "float64", "float16", "bfloat16")
-STORED = ("float8_e4m3", "float8_e5m2")  # kept in memory only: a value is cast where it is read
-INTEGERS = ("int32", "int32", "int8", "uint8", "int16", "uint32", "int64")
-EXTENTS = (1, 2, 3, 4, 5, 7, 8, 9, 13, 16, 17, 20, 31, 33, 48, 64, 100)
-EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7, "float8_e4m3": 2.0**-3, "float8_e5m2": 2.0**-2}
-MANTISSA = {kind: 2 / epsilon for kind, epsilon in EPSILON.items()}  # whole numbers up to it are exact
-LARGEST = {"float16": 2.0**14, "float8_e4m3": 256.0, "float8_e5m2": 2.0**14}  # that values of these may be: no sum or product overflows
-MAX_POINTS = 1600  # of a stage
-MAX_STEPS = 12000  # of a stage with its reduction
-
-
-@dataclass
-class Value:
-    """An expression; `bound`: no value is larger in magnitude; `error`: what rounding may do; `integral`: values are whole numbers."""
-
-    e: Expr
-    bound: float
-    error: float
-    integral: bool
-
-    @property
-    def dtype(self) -> Any:
-        return self.e.dtype
-
-
-@dataclass
-class Facts:
-    """The same of the elements of a tensor; `make` gives the array of an input."""
-
-    bound: float
-    error: float
-    integral: bool
-    make: Callable[[np.random.Generator], np.ndarray[Any, Any]] | None = None
-
-
-@dataclass
-class Axis:
-    """A variable with the inclusive range of its values."""
-
-    e: Expr
-    low: int
-    high: int
-
-
-@dataclass
-class Program:
-    """A computation: `inputs` and `outputs` are the arguments of its kernel; `sizes`: values for its size variables."""
-
-    inputs: list[Tensor] = field(default_factory=list)
-    outputs: list[Tensor] = field(default_factory=list)
-    facts: dict[Tensor, Facts] = field(default_factory=dict)
-    sizes: dict[Var, int] = field(default_factory=dict)
-
-    def arrays(self, seed: int) -> dict[Tensor, np.ndarray[Any, Any]]:
-        """Data for the inputs."""
-        rng = np.random.default_rng(seed)
-        return {t: self.facts[t].make(rng) for t in self.inputs}  # type: ignore[misc]
-
-    def text(self) -> str:
-        """The declarations, one a line."""
-        return "\n".join(repr(op) for op in te.graph.operations([t.op for t in self.outputs]))
+from .externs import extern_stage
+from .scans import random_scan, scan_stage
+from .values import (
+    EPSILON,
+    EXTENTS,
+    FLOATS,
+    INTEGERS,
+    LARGEST,
+    MAX_POINTS,
+    MAX_STEPS,
+    STORED,
+    Axis,
+    Facts,
+    Program,
+    Value,
+    facts_of,
+    integers,
+    limit_of,
+    rounded,
+)
 
 
 def random_program(rng: random.Random) -> Program:
-    """A computation of one to four stages over odd extents; now and then an operator of the library, or one of symbolic sizes."""
+    """A computation of one to four stages over odd extents; now and then one of a special form."""
     kind = rng.random()
-    return library_program(rng) if kind < 0.1 else symbolic_program(rng) if kind < 0.17 else _Builder(rng).build()
-
-
-def _integers(shape: tuple[int, ...], dtype: str, low: int, high: int) -> Callable[[np.random.Generator], np.ndarray[Any, Any]]:
-    return lambda rng: rng.integers(low, high, shape, dtype="uint64" if low >= 0 else "int64", endpoint=True).astype(numpy_dtype(dtype))
+    for share, make in ((0.1, library_program), (0.07, symbolic_program), (0.05, random_scan), (0.05, dot_program)):
+        kind -= share
+        if kind < 0:
+            return make(rng)
+    return _Builder(rng).build()
 
 
 def library_program(rng: random.Random) -> Program:
@@ -130,7 +84,7 @@ def library_program(rng: random.Random) -> Program:
     for t in program.inputs:
         least = 1 if op.name == "batch_norm" else 0 if t.dtype.kind == "uint" else -4  # a variance is positive
         most = 255 if op.name == "int4_matmul" and t.name == "B" else 4
-        program.facts[t] = Facts(most, 0.0, True, _integers(t.shape, str(t.dtype), least, most))  # type: ignore[arg-type]
+        program.facts[t] = Facts(most, 0.0, True, integers(t.shape, str(t.dtype), least, most))  # type: ignore[arg-type]
     rounds = op.name in ("softmax", "layer_norm", "batch_norm", "gelu", "attention") or op.output.op.tag == "pool2d_avg"
     program.facts[op.output] = Facts(1e4, 2e-5 if rounds else 0.0, not rounds)
     return program
@@ -143,7 +97,7 @@ def symbolic_program(rng: random.Random) -> Program:
     dtype = rng.choice(("float32", "float64", "int32"))
     A = te.placeholder((n, m), dtype, "A")
     program.inputs = [A]
-    program.facts[A] = Facts(4, 0.0, True, _integers((program.sizes[n], program.sizes[m]), dtype, -4, 4))
+    program.facts[A] = Facts(4, 0.0, True, integers((program.sizes[n], program.sizes[m]), dtype, -4, 4))
     shift, scale, border = rng.randint(-3, 3), rng.randint(-3, 3), rng.choice((0, 0, 1, 2))
 
     def neighbour(i: Any, j: Any) -> Any:
@@ -158,8 +112,32 @@ def symbolic_program(rng: random.Random) -> Program:
         lambda: te.compute((m, n), lambda j, i: te.max(B[i, j], A[i, j], j - i), name="C"),
         lambda: B,
     ))()  # fmt: skip
+    if rng.random() < 0.3:
+        count = te.cast(prod((te.cast(e, "int64") for e in C.shape), start=te.const(C.dtype.bytes, "int64")), "int64")
+        C = te.extern(C.shape, [C], lambda ins, outs: te.call_extern("memcpy", outs[0], ins[0], count), name="E")
     program.outputs = [C]
     program.facts[C] = Facts(1e3, 0.0, True)
+    return program
+
+
+def dot_program(rng: random.Random) -> Program:
+    """A product of uint8 and int8 matrices in int32, as the ready-made intrinsic computes it, where b is stored in one of several ways; perhaps scaled."""
+    m, n, depth = rng.choice((1, 3, 5)), rng.choice((8, 8, 16, 24, 20)), rng.choice((4, 8, 12, 20, 10))
+    a = te.placeholder((m, depth), "uint8", "a")
+    shape, read = rng.choice((
+        ((n, depth), lambda j, k: b[j, k]),
+        ((depth, n), lambda j, k: b[k, j]),
+        ((-(-n // 8), -(-depth // 4), 8, 4), lambda j, k: b[j // 8, k // 4, j % 8, k % 4]),
+    ))  # fmt: skip
+    b = te.placeholder(shape, "int8", "b")
+    k = te.reduce_axis((0, depth), "k")
+    first = a if rng.random() < 0.7 else te.compute((m, depth), lambda i, k: te.select(a[i, k] > 3, a[i, k], te.const(7, "uint8")), name="cut")
+    c = te.compute((m, n), lambda i, j: te.sum(first[i, k].astype("int32") * read(j, k).astype("int32"), axis=k), name="c")
+    output = c if rng.random() < 0.4 else te.compute((m, n), lambda i, j: c[i, j] * 3 - j, name="scaled")
+    program = Program([a, b], [output])
+    program.facts[a] = Facts(255, 0.0, True, integers((m, depth), "uint8", 0, 255))
+    program.facts[b] = Facts(128, 0.0, True, integers(shape, "int8", -128, 127))
+    program.facts[output] = Facts(2.0**31, 0.0, True)
     return program
 
 
@@ -194,7 +172,8 @@ class _Builder:
         stages = rng.choice((1, 1, 2, 2, 3, 4))
         made: list[Tensor] = []
         for number in range(stages):
-            stage = rng.choice((self.elementwise, self.elementwise, self.padding, self.reduction, self.reduction, self.tuple_reduction))
+            makers = (self.elementwise, self.elementwise, self.padding, self.reduction, self.reduction, self.tuple_reduction)
+            stage = rng.choice(makers) if rng.random() < 0.85 else rng.choice((self.extern, self.scan))
             made = stage(f"T{number}")
             self.tensors += made
         self.program.outputs = list(made)
@@ -236,7 +215,7 @@ class _Builder:
 
     def placeholder(self, shape: tuple[int, ...], dtype: str, low: int, high: int) -> Tensor:
         t = te.placeholder(shape, dtype, f"{'I' if dtype == 'int32' else 'A'}{len(self.program.facts)}")
-        self.program.facts[t] = Facts(max(abs(low), abs(high)), 0.0, True, _integers(shape, dtype, low, high))
+        self.program.facts[t] = Facts(max(abs(low), abs(high)), 0.0, True, integers(shape, dtype, low, high))
         self.tensors.append(t)
         return t
 
@@ -268,7 +247,7 @@ class _Builder:
 
         def body(axes: list[Axis]) -> Any:
             values = [self.stored(self.value(axes, self.rng.choice((1, 2, 2, 3)))) for _ in range(outputs)]
-            found = [_facts(v) for v in values]
+            found = [facts_of(v) for v in values]
             return (tuple(v.e for v in values) if outputs > 1 else values[0].e), found
 
         return self.compute(self.shape(least=0), name, body)
@@ -280,7 +259,7 @@ class _Builder:
 
     def cast(self, v: Value, to: str) -> Value:
         """`v` as another float, in which it is exact or rounded; an exact value is rounded by everyone alike, except from float64."""
-        return _rounded(te.const(0, to).dtype, Value(v.e.astype(to), v.bound, v.error, v.integral), 1 if v.error or v.dtype == "float64" else 0)
+        return rounded(te.const(0, to).dtype, Value(v.e.astype(to), v.bound, v.error, v.integral), 1 if v.error or v.dtype == "float64" else 0)
 
     def with_room(self, v: Value, bound: float, other: Value | None = None) -> Value:
         """`v` in float32 where it is a float16, or meets one, that does not hold values as large as `bound`."""
@@ -342,7 +321,7 @@ class _Builder:
                 if not v.dtype.is_integer:
                     v = Value(self.integer(v).e, 2.0**31, 0.0, True)
                 scan = te.comm_reducer(lambda x, y: x * 3 + y, lambda t: te.const(0, t), name="horner", associative=False)
-                return scan(v.e, axis=reduced, where=where, init=init), [Facts(_limit(v.dtype, 2.0**70), 0.0, True)]
+                return scan(v.e, axis=reduced, where=where, init=init), [Facts(limit_of(v.dtype, 2.0**70), 0.0, True)]
             if kind in ("max", "min"):
                 if where is not None and init is None:
                     init = 0
@@ -352,11 +331,11 @@ class _Builder:
                 v = self.cast(v, "float32")
             if kind == "prod" and (v.dtype.is_integer or (v.integral and min(steps, 30) * math.log2(max(v.bound, 1)) < 20 and steps <= 30)):
                 bound = 2.0**70 if v.dtype.is_integer else 2 * max(v.bound, 1) ** steps
-                return te.prod(v.e, axis=reduced, where=where, init=init), [Facts(_limit(v.dtype, bound), 0.0, True)]
+                return te.prod(v.e, axis=reduced, where=where, init=init), [Facts(limit_of(v.dtype, bound), 0.0, True)]
             v = self.with_room(v, steps * v.bound + 2)
-            bound = _limit(v.dtype, steps * v.bound + 2)
-            total = _rounded(v.dtype, Value(v.e, bound, steps * v.error, v.integral), steps)
-            return te.sum(v.e, axis=reduced, where=where, init=init), [_facts(total)]
+            bound = limit_of(v.dtype, steps * v.bound + 2)
+            total = rounded(v.dtype, Value(v.e, bound, steps * v.error, v.integral), steps)
+            return te.sum(v.e, axis=reduced, where=where, init=init), [facts_of(total)]
 
         return self.compute(shape, name, body)
 
@@ -376,7 +355,7 @@ class _Builder:
                 where = self.condition(every) if rng.random() < 0.2 else None
                 init = (-1, 0) if where is not None else None
                 found = rng.choice((te.argmax, te.argmin))((index, v.e), axis=reduced, where=where, init=init)
-                return found, [Facts(steps, 0.0, True), _facts(v)]
+                return found, [Facts(steps, 0.0, True), facts_of(v)]
             if v.dtype.is_bool or (v.dtype.is_integer and v.dtype.bits < 32):
                 v = Value(v.e.astype("int32"), v.bound, 0.0, True)
             both = te.comm_reducer(  # the second value looks at the first, so that both must be combined before either is stored
@@ -384,10 +363,28 @@ class _Builder:
             )
             v = self.with_room(v, steps * v.bound)
             w = Value(te.abs(v.e), v.bound, 0.0, v.integral)
-            total = _rounded(v.dtype, Value(v.e, _limit(v.dtype, steps * v.bound), 0.0, v.integral), steps)
-            return both((v.e, w.e), axis=reduced), [_facts(total), Facts(_limit(v.dtype, v.bound), total.error, v.integral)]
+            total = rounded(v.dtype, Value(v.e, limit_of(v.dtype, steps * v.bound), 0.0, v.integral), steps)
+            return both((v.e, w.e), axis=reduced), [facts_of(total), Facts(limit_of(v.dtype, v.bound), total.error, v.integral)]
 
         return self.compute(shape, name, body)
+
+    def extern(self, name: str) -> list[Tensor]:
+        return extern_stage(self.rng, self.program, name, self.pick(), self.pick())
+
+    def scan(self, name: str) -> list[Tensor]:
+        """A scan along a tensor of whole numbers, if there is one."""
+        fitting = [t for t in self.tensors if t.shape and 0 not in t.shape and self.is_countable(t)]
+        if not fitting:
+            return self.elementwise(name)
+        known = set(self.program.facts)
+        made = scan_stage(self.rng, self.program, name, self.rng.choice(fitting))
+        self.tensors += [t for t in self.program.facts if t not in known and all(t is not m for m in made)]
+        return made
+
+    def is_countable(self, t: Tensor) -> bool:
+        """Whether the values are whole numbers, without error."""
+        f = self.program.facts[t]
+        return f.integral and f.error == 0 and (not t.dtype.is_float or f.bound < 2**30)
 
     # ---------------------------------------------------------------------------------------------------------------- values
 
@@ -494,19 +491,19 @@ class _Builder:
             bound, error = a.bound * b.bound, a.bound * b.error + b.bound * a.error + a.error * b.error
         else:
             bound, error = a.bound + b.bound, a.error + b.error
-        return _rounded(e.dtype, Value(e, _limit(e.dtype, bound), error, a.integral and b.integral), 1)
+        return rounded(e.dtype, Value(e, limit_of(e.dtype, bound), error, a.integral and b.integral), 1)
 
     def extremum(self, a: Value, axes: list[Axis], depth: int) -> Value:
         b = self.value(axes, self.rng.randrange(depth))
         a = self.with_room(a, 0, b)
         e = self.rng.choice((te.max, te.min))(a.e, b.e)
-        return _rounded(e.dtype, Value(e, max(a.bound, b.bound), max(a.error, b.error), a.integral and b.integral), 0)
+        return rounded(e.dtype, Value(e, max(a.bound, b.bound), max(a.error, b.error), a.integral and b.integral), 0)
 
     def choice(self, a: Value, axes: list[Axis], depth: int) -> Value:
         b = self.value(axes, self.rng.randrange(depth))
         a = self.with_room(a, 0, b)
         e = self.rng.choice((te.select, te.if_then_else))(self.condition(axes), a.e, b.e)
-        return _rounded(e.dtype, Value(e, max(a.bound, b.bound), max(a.error, b.error), a.integral and b.integral), 0)
+        return rounded(e.dtype, Value(e, max(a.bound, b.bound), max(a.error, b.error), a.integral and b.integral), 0)
 
     def condition(self, axes: list[Axis]) -> Any:
         """A condition on indices or exact data."""
@@ -532,7 +529,7 @@ class _Builder:
     def unary(self, a: Value, axes: list[Axis], depth: int) -> Value:
         if a.dtype.is_bool:
             return Value(~a.e, 1, 0.0, True)
-        bound = _limit(a.dtype, a.bound if a.dtype.is_float else a.bound + 1)
+        bound = limit_of(a.dtype, a.bound if a.dtype.is_float else a.bound + 1)
         if a.dtype.is_float and a.error == 0 and self.rng.random() < 0.4:
             e = self.rng.choice((te.floor, te.ceil, te.round, te.trunc))(a.e * self.rng.choice((1.0, 0.5)))
             return Value(e, a.bound + 1, 0.0, True)
@@ -545,10 +542,10 @@ class _Builder:
         if rng.random() < 0.2:
             b = self.read(self.pick(), axes)
             divisor = te.abs(b.e.astype(a.dtype)) + 1.0
-            return _rounded(a.dtype, Value(a.e / divisor, a.bound, a.error + a.bound * (b.error + 2 * EPSILON[a.dtype]), False), 2)
+            return rounded(a.dtype, Value(a.e / divisor, a.bound, a.error + a.bound * (b.error + 2 * EPSILON[a.dtype]), False), 2)
         limit, make, bound, slope = SMOOTH[rng.choice(list(SMOOTH))]
         x = te.clip(a.e, -limit, limit)
-        return _rounded(a.dtype, Value(make(x), bound(min(a.bound, limit)), slope * (a.error + 2 * EPSILON[a.dtype] * min(a.bound + 1, limit)), False), 8)
+        return rounded(a.dtype, Value(make(x), bound(min(a.bound, limit)), slope * (a.error + 2 * EPSILON[a.dtype] * min(a.bound + 1, limit)), False), 8)
 
     def integer(self, a: Value) -> Value:
         if a.dtype.is_integer:
@@ -577,7 +574,7 @@ class _Builder:
         else:
             e = te.select(b.e == 0, te.const(1, b.dtype), b.e)
             e = a.e // e if kind == 5 else a.e % e
-        return Value(e, _limit(e.dtype, 2.0**70), 0.0, True)
+        return Value(e, limit_of(e.dtype, 2.0**70), 0.0, True)
 
     def convert(self, a: Value, axes: list[Axis], depth: int) -> Value:
         rng = self.rng
@@ -591,27 +588,4 @@ class _Builder:
         if to in FLOATS:
             return self.cast(a, to)
         e = a.e.astype(to)
-        return Value(e, _limit(e.dtype, a.bound), 0.0, True)
-
-
-def _limit(kind: Any, bound: float) -> float:
-    """The bound of a value of this dtype that may have wrapped."""
-    if kind.is_float:
-        return bound
-    if kind.kind == "uint":  # a negative value becomes a large one
-        return float(kind.high)
-    return bound if bound <= kind.high else float(-kind.low)
-
-
-def _rounded(kind: Any, v: Value, roundings: int) -> Value:
-    """`v` after so many roundings to its dtype; whole numbers that the mantissa holds are exact."""
-    if not kind.is_float:
-        return Value(v.e, v.bound, 0.0, True)
-    if v.integral and v.error == 0 and v.bound <= MANTISSA[kind.element]:
-        return v
-    epsilon = EPSILON[kind.element]
-    return Value(v.e, v.bound * (1 + epsilon), v.error + roundings * epsilon * v.bound, v.integral and v.error == 0)
-
-
-def _facts(v: Value) -> Facts:
-    return Facts(v.bound, v.error, v.integral)
+        return Value(e, limit_of(e.dtype, a.bound), 0.0, True)

@@ -1,19 +1,23 @@
 """Random scans: several states, steps back, stages and reductions inside a step, results read whole, in the last steps, or given out.
 
-All values are int32, whose arithmetic wraps, so every result must be equal to the bit however it grows.
+Integers wrap, so every result must be equal to the bit however it grows; floats are whole numbers that each stage clips to at most 4.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 from tilewright import te
 from tilewright.te import Tensor
+from tilewright.tir.dtype import SCALAR_NAMES, dtype
 
-from .programs import Facts, Program
+from .values import Facts, Program, integers, limit_of
 
 EXTENTS = (1, 2, 3, 4, 5, 8, 9)
+KINDS = ("int32", "int32", "float32", "float32", *SCALAR_NAMES)
+LARGEST = 4  # of a float
 
 
 def random_scan(rng: random.Random) -> Program:
@@ -26,89 +30,135 @@ def random_scan(rng: random.Random) -> Program:
         length = te.size_var("n")
         count = rng.choice((0, 1, count, count))  # fewer steps than the initial ones, too
         program.sizes[length] = count
-    width = rng.choice(EXTENTS)
-    X = _input(program, (length, width), count, "X")
-    states = [te.placeholder((length, *_shape(rng)), "int32", f"S{n}") for n in range(rng.choice((1, 1, 2, 3)))]
-    inits, updates = [], []
-    for state in states:
-        inits.append(_init(rng, program, X, state, steps))
-        updates.append(_update(rng, X, state, states, updates, steps))
-    found = te.scan(inits, updates, states)
-    whole = [t for t in found if rng.random() < 0.4]
-    results = list(whole)
-    for tensor in found:
-        if tensor not in whole or rng.random() < 0.3:
-            results.append(_reader(rng, tensor, length, steps))
-    program.outputs = results
-    for tensor in results:
-        program.facts[tensor] = Facts(float("inf"), 0.0, True)
+    kind = rng.choice(KINDS)
+    X = _input(program, (length, rng.choice(EXTENTS)), count, "X", kind)
+    whole, read = _Scan(rng, program, X, length, steps, kind).results()
+    program.outputs = [t for t in whole if rng.random() < 0.4]
+    program.outputs += [t for t, source in read if source not in program.outputs or rng.random() < 0.3]
     return program
 
 
-def _shape(rng: random.Random) -> tuple[int, ...]:
-    return tuple(rng.choice(EXTENTS) for _ in range(rng.choice((0, 1, 1, 2))))
+def scan_stage(rng: random.Random, program: Program, name: str, X: Tensor) -> list[Tensor]:
+    """A scan along the first dimension of `X`, which holds whole numbers without error; what it gives, or what reads it."""
+    length = int(X.shape[0])  # type: ignore[arg-type]
+    found = _Scan(rng, program, X, length, rng.randint(1, min(length, 3)), rng.choice(KINDS), name)
+    whole, read = found.results()
+    return [rng.choice((t, reader)) for t, (reader, _) in zip(whole, read, strict=True)]
 
 
-def _input(program: Program, shape: tuple[Any, ...], count: int, name: str) -> Tensor:
-    tensor = te.placeholder(shape, "int32", name)
+def _input(program: Program, shape: tuple[Any, ...], count: int, name: str, kind: str) -> Tensor:
+    tensor = te.placeholder(shape, kind, name)
     program.inputs.append(tensor)
     concrete = (count, *shape[1:])
-    program.facts[tensor] = Facts(1e4, 0.0, True, lambda g: g.integers(-9999, 9999, concrete).astype("int32"))
+    most = LARGEST if dtype(kind).is_float else 1 if kind == "bool" else min(9999, int(dtype(kind).high))
+    program.facts[tensor] = Facts(most, 0.0, True, integers(concrete, kind, max(-most, int(dtype(kind).low)) if kind != "bool" else 0, most))
     return tensor
 
 
-def _at(X: Tensor, t: Any, others: Any) -> Any:
-    column = sum((c * (d + 1) for d, c in enumerate(others)), te.const(0)) % X.shape[1]
-    return X[t, column]
+class _Scan:
+    """A scan of `length` time steps, of which the first `steps` are initial, over the rows of X. Its states are of dtype `kind`, its arithmetic in `wide`."""
 
+    def __init__(self, rng: random.Random, program: Program, X: Tensor, length: Any, steps: int, kind: str, name: str = "scan"):
+        self.rng, self.program, self.X, self.length, self.steps, self.kind, self.name = rng, program, X, length, steps, kind, name
+        is_float = dtype(kind).is_float
+        self.wide = kind if kind in ("float64", "int32", "int64", "uint32") else "float32" if is_float else "int32"
+        self.factor = 1 if is_float else 3
 
-def _init(rng: random.Random, program: Program, X: Tensor, state: Tensor, steps: int) -> Tensor:
-    if rng.random() < 0.25:
-        return _input(program, (steps, *state.shape[1:]), steps, f"I{len(program.inputs)}")
-    # where the length is symbolic there may be no step at all: nothing is read that might not be there
-    known = isinstance(X.shape[0], int)
-    found: Tensor = te.compute((steps, *state.shape[1:]), lambda t, *i: _at(X, t, i) if known else t * 7 + sum(i, te.const(5)), name=f"init_{state.name}")
-    return found
+    def results(self) -> tuple[list[Tensor], list[tuple[Tensor, Tensor]]]:
+        """The tensors of the scan, and for each (what reads it, itself)."""
+        rng = self.rng
+        states = [te.placeholder((self.length, *self.shape()), self.kind, f"{self.name}_S{n}") for n in range(rng.choice((1, 1, 2, 3)))]
+        inits, updates = [], []  # type: ignore[var-annotated]
+        for state in states:
+            inits.append(self.init(state))
+            updates.append(self.update(state, states, updates))
+        found = te.scan(inits, updates, states, name=self.name)
+        read = [(self.reader(t), t) for t in found]
+        for tensor in (*found, *(t for t, _ in read)):
+            bound = LARGEST if tensor.dtype.is_float else 1 if tensor.dtype.is_bool else limit_of(tensor.dtype, 2.0**70)
+            self.program.facts[tensor] = Facts(bound, 0.0, True)
+        return list(found), read
 
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.rng.choice(EXTENTS) for _ in range(self.rng.choice((0, 1, 1, 2))))
 
-def _update(rng: random.Random, X: Tensor, state: Tensor, states: list[Tensor], updates: list[Tensor], steps: int) -> Tensor:
-    """What one state becomes: read at random from states at earlier steps, updates made so far, and the input."""
-    shape = state.shape
-    sources: list[Any] = []
-    for other in rng.sample(states, rng.randint(1, len(states))):
-        sources.append((other, rng.randint(1, steps)))
-    if updates and rng.random() < 0.6:
-        sources.append((rng.choice(updates), 0))
-    if rng.random() < 0.5:
-        source, back = rng.choice(sources)
-        between = te.compute(source.shape, lambda t, *i: source[(t - back, *i)] * 3 - _at(X, t, i), name=f"between_{state.name}")
-        sources.append((between, 0))
-    if rng.random() < 0.4:
-        source, back = rng.choice([s for s in sources if s[0].ndim > 1] or sources)
-        if source.ndim > 1:
-            k = te.reduce_axis((0, source.shape[1]), "k")
-            reduced = te.compute((shape[0], *source.shape[2:]), lambda t, *i: te.sum(source[(t - back, k, *i)], axis=k), name=f"sum_{state.name}")
-            sources.append((reduced, 0))
+    def at(self, t: Any, others: Any) -> Any:
+        """An element of row t of X."""
+        column = sum((c * (d + 1) for d, c in enumerate(others)), te.const(0))
+        return self.number(self.X[(t, *((column + d) % e for d, e in enumerate(self.X.shape[1:])))])
 
-    def value(t: Any, *i: Any) -> Any:
-        total = _at(X, t, i)
-        for n, (source, back) in enumerate(sources):
-            free = list(i) + [te.const(1)] * source.ndim
-            total = total * 3 + source[(t - back, *(free[d] % source.shape[d + 1] for d in range(source.ndim - 1)))] + n
-        return total
+    def number(self, e: Any) -> Any:
+        """A value in the arithmetic of the scan."""
+        if e.dtype.is_float and not dtype(self.wide).is_float:
+            return te.clip(e if e.dtype == "float64" else e.astype("float32"), -1000, 1000).astype(self.wide)
+        wide = e.astype(self.wide)
+        return te.clip(wide, -LARGEST, LARGEST) if dtype(self.wide).is_float else wide
 
-    found: Tensor = te.compute(shape, value, name=f"update_{state.name}")
-    return found
+    def stored(self, e: Any) -> Any:
+        """A value in the dtype of the states."""
+        if self.kind == "bool":
+            return e % 2 == 0
+        return self.number(e).astype(self.kind)
 
+    def compute(self, shape: Any, value: Callable[..., Any], name: str) -> Tensor:
+        found: Tensor = te.compute(shape, lambda *i: self.stored(value(*i)), name=f"{self.name}_{name}")
+        return found
 
-def _reader(rng: random.Random, tensor: Tensor, length: Any, steps: int) -> Tensor:
-    others = tensor.shape[1:]
-    if rng.random() < 0.5:
-        return te.compute(tensor.shape, lambda t, *i: tensor[(length - 1 - t, *i)] + 1, name=f"reversed_{tensor.name}")
-    back = rng.randint(1, steps)
+    def init(self, state: Tensor) -> Tensor:
+        if self.rng.random() < 0.25:
+            return _input(self.program, (self.steps, *state.shape[1:]), self.steps, f"I{len(self.program.facts)}", self.kind)
+        # where the length is symbolic there may be no step at all: nothing is read that might not be there
+        known = isinstance(self.length, int)
+        start = te.const(5, self.wide)
+        return self.compute(
+            (self.steps, *state.shape[1:]), lambda t, *i: self.at(t, i) if known else start + sum(i, t * 7).astype(self.wide), f"init{state.name[-1]}"
+        )
 
-    def last(*i: Any) -> Any:
-        value = tensor[(length - 1, *i)] * 5 + tensor[(length - back, *i)]
-        return value if isinstance(length, int) else te.if_then_else(length >= steps, value, -1)
+    def update(self, state: Tensor, states: list[Tensor], updates: list[Tensor]) -> Tensor:
+        """What one state becomes: read at random from states at earlier steps, updates made so far, and the input."""
+        rng, shape, label = self.rng, state.shape, state.name[-1]
+        sources: list[Any] = []
+        for other in rng.sample(states, rng.randint(1, len(states))):
+            sources.append((other, rng.randint(1, self.steps)))
+        if updates and rng.random() < 0.6:
+            sources.append((rng.choice(updates), 0))
+        if rng.random() < 0.5:
+            source, back = rng.choice(sources)
+            between = self.compute(source.shape, lambda t, *i: self.number(source[(t - back, *i)]) * self.factor - self.at(t, i), f"between{label}")
+            sources.append((between, 0))
+        if rng.random() < 0.4:
+            reduced, lag = rng.choice([s for s in sources if s[0].ndim > 1] or sources)
+            if reduced.ndim > 1:
+                sources.append((self.reduction(reduced, lag, shape, label), 0))
 
-    return te.compute(others, last, name=f"last_{tensor.name}")
+        def value(t: Any, *i: Any) -> Any:
+            total = self.at(t, i)
+            for n, (source, back) in enumerate(sources):
+                free = list(i) + [te.const(1)] * source.ndim
+                element = source[(t - back, *(free[d] % source.shape[d + 1] for d in range(source.ndim - 1)))]
+                total = total * self.factor + self.number(element) + n
+            return total
+
+        return self.compute(shape, value, f"update{label}")
+
+    def reduction(self, source: Tensor, back: int, shape: Any, label: str) -> Tensor:
+        """A reduction over a dimension of a source, in the wide dtype."""
+        k = te.reduce_axis((0, source.shape[1]), "k")
+        reduce = self.rng.choice((te.sum, te.sum, te.max))
+        found: Tensor = te.compute(
+            (shape[0], *source.shape[2:]), lambda t, *i: reduce(self.number(source[(t - back, k, *i)]), axis=k), name=f"{self.name}_sum{label}"
+        )
+        return found
+
+    def reader(self, tensor: Tensor) -> Tensor:
+        """The whole of a result backwards, or its last steps."""
+        rng, length, steps = self.rng, self.length, self.steps
+        if rng.random() < 0.5:
+            return self.compute(tensor.shape, lambda t, *i: self.number(tensor[(length - 1 - t, *i)]) + 1, f"reversed{tensor.name[-1]}")
+        back = rng.randint(1, steps)
+
+        def last(*i: Any) -> Any:
+            value = self.number(tensor[(length - 1, *i)]) * (self.factor + 2) + self.number(tensor[(length - back, *i)])
+            return value if isinstance(length, int) else te.if_then_else(length >= steps, value, -1)
+
+        return self.compute(tensor.shape[1:], last, f"last{tensor.name[-1]}")
