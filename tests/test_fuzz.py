@@ -10,6 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tilewright.schedule.trace import PRIMITIVES
+from tilewright.tir.dtype import SCALAR_NAMES
+
 TESTS = Path(__file__).resolve().parent
 FUZZ = TESTS / "fuzz.py"
 
@@ -28,6 +31,33 @@ def test_short_run(seed):
     out = run("--cases", "40", "--seed", str(seed), "--jobs", "2")
     assert out.returncode == 0, out.stdout + out.stderr
     assert f"40 cases, seed {seed}: 0 failed" in out.stdout
+
+
+def test_every_primitive_dtype_and_kind_of_stage_is_exercised():
+    """What the fuzzer forgot would be right in any number of cases. No compiler runs."""
+    code = """
+import json, warnings
+warnings.simplefilter("ignore")
+from collections import Counter
+from fuzz import counts_of, make_case
+counts = Counter()
+for number in range(300):
+    case = make_case(20261129, number, None)
+    assert not case.error, case.error
+    counts.update(counts_of(case))
+print(json.dumps(counts))
+"""
+    out = in_process(code)
+    assert out.returncode == 0, out.stderr
+    counts = json.loads(out.stdout)
+    wanted = [f"applied {name}" for name in (*PRIMITIVES, "copy", "create_group", "Group.compute_at", "Group.compute_root", "decl_tensor_intrin")]
+    wanted += [f"dtype {name}" for name in SCALAR_NAMES]
+    wanted += [
+        f"stage {kind}"
+        for kind in ("scan", "extern", "elementwise", "elementwise of several outputs", "reduction (sum)", "reduction (argmax) of several outputs")
+    ]
+    missing = [name for name in [*wanted, "applied tensorize, ready-made", "symbolic", "for a GPU", "rounded"] if not counts.get(name)]
+    assert not missing, missing
 
 
 def test_interpreted_run():

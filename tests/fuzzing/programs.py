@@ -42,7 +42,7 @@ from .values import (
 def random_program(rng: random.Random) -> Program:
     """A computation of one to four stages over odd extents; now and then one of a special form."""
     kind = rng.random()
-    for share, make in ((0.1, library_program), (0.07, symbolic_program), (0.05, random_scan), (0.05, dot_program)):
+    for share, make in ((0.1, library_program), (0.07, symbolic_program), (0.05, random_scan), (0.06, dot_program)):
         kind -= share
         if kind < 0:
             return make(rng)
@@ -177,7 +177,7 @@ class _Builder:
             made = stage(f"T{number}")
             self.tensors += made
         self.program.outputs = list(made)
-        others = [t for t in self.tensors if t.op.input_tensors and t.op is not made[0].op]
+        others = [t for t in self.tensors if t.op.input_tensors and all(t.op is not m.op for m in made)]
         if others and rng.random() < 0.25:
             op = rng.choice(others).op
             self.program.outputs = [*op.outputs, *made] if rng.random() < 0.7 else [rng.choice(op.outputs), *made]

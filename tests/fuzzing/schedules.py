@@ -99,7 +99,7 @@ class _Scheduler:
             self.cache()
         for stage in self.computed()[::-1]:
             if stage in self.s.stages:
-                if rng.random() < 0.15:
+                if rng.random() < (0.7 if self.is_dot(stage) else 0.25):
                     self.tensorize(stage)
                 self.shape(stage)
                 if stage.op.reducer is not None and rng.random() < 0.4:
@@ -176,7 +176,9 @@ class _Scheduler:
                 self.tried(stage.compute_root)
             return
         if r < 0.5:
-            self.tried(stage.compute_inline)
+            readers = [reader for t in stage.outputs for reader in self.s.readers(t)]
+            if not any(mark.intrinsic is not None for reader in readers for mark in reader.marks.values()) or rng.random() < 0.1:
+                self.tried(stage.compute_inline)
             return
         readers = [reader for t in stage.outputs for reader in self.s.readers(t)]
         if rng.random() < 0.2:  # further along: the readers of the readers
@@ -187,6 +189,12 @@ class _Scheduler:
             self.tried(stage.compute_at, reader, rng.choice(reader.leaf_iter_vars))
             if rng.random() < 0.3:
                 self.tried(stage.rolling_buffer)
+
+    def outside(self, stage: Any) -> list[Any]:
+        """The loops outside of an intrinsic, which takes plain loops only; now and then all of them."""
+        leaves = list(stage.leaf_iter_vars)
+        taken = next((n for n, a in enumerate(leaves) if a in stage.marks and stage.marks[a].intrinsic is not None), len(leaves))
+        return leaves if self.rng.random() < 0.03 else leaves[:taken]
 
     def group(self) -> None:
         """Some stages placed together."""
@@ -210,8 +218,7 @@ class _Scheduler:
         rng = self.rng
         if "tensorize" not in self.unusual or stage.is_scan or stage.is_extern or not stage.leaf_iter_vars or stage.attach.kind == "inline":
             return
-        dtypes = sorted(t.dtype for t in stage.op.input_tensors)
-        if dtypes == ["int8", "uint8"] and rng.random() < 0.8:
+        if self.is_dot(stage) and rng.random() < 0.8:
             self.dot(stage)
             return
         for axis in rng.sample(stage.leaf_iter_vars, min(2, len(stage.leaf_iter_vars))):
@@ -239,6 +246,10 @@ class _Scheduler:
             return
         self.applied["decl_tensor_intrin"] += 1
         self.tensorized(stage, leaves[start], intrinsic)
+
+    def is_dot(self, stage: Any) -> bool:
+        """Whether the dtypes are those of the ready-made intrinsic."""
+        return sorted(t.dtype for t in stage.op.input_tensors) == ["int8", "uint8"]
 
     def dot(self, stage: Any) -> None:
         """The loops of eight columns and four terms innermost, as the ready-made intrinsic has them."""
@@ -274,8 +285,8 @@ class _Scheduler:
             self.tried(stage.set_scope, rng.choice(("local", "global")))
         if rng.random() < 0.1:
             self.tried(stage.double_buffer)
-        if rng.random() < 0.15 and stage.leaf_iter_vars:
-            axis, at = rng.choice(stage.leaf_iter_vars), rng.choice((1, 4, 9))
+        if rng.random() < 0.15 and self.outside(stage):
+            axis, at = rng.choice(self.outside(stage)), rng.choice((1, 4, 9))
             self.tried(stage.set_store_predicate, te.any(axis < at, ~(axis * 2 < 2 * at)))  # holds, though nobody sees it at once
         if not stage.op.axis or not all(isinstance(stage.nominal_extent(a), int) for a in stage.op.axis):
             return  # layouts and padded rows need constant extents
@@ -303,7 +314,7 @@ class _Scheduler:
     def mark(self, stage: Any) -> None:
         """Loop kinds and hints."""
         rng = self.rng
-        leaves = stage.leaf_iter_vars
+        leaves = self.outside(stage)
         if not leaves:
             return
         if "bind" in self.unusual:
@@ -313,7 +324,7 @@ class _Scheduler:
                     self.tried(stage.bind, rng.choice(spatial), te.thread_axis(tag))
             if rng.random() < 0.3:
                 self.tried(stage.env_threads, [te.thread_axis(rng.choice((2, 4, 32)), tag) for tag in rng.sample(THREADS, rng.choice((1, 2)))])
-        if rng.random() < 0.6:
+        if rng.random() < (0.6 if len(leaves) == len(stage.leaf_iter_vars) else 0.03):  # an intrinsic is no lane of a vector
             small = [a for a in leaves if a.kind == "spatial" and isinstance(n := stage.nominal_extent(a), int) and n <= 64]
             if small:
                 self.tried(stage.vectorize, small[-1] if rng.random() < 0.7 else rng.choice(small))
