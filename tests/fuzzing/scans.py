@@ -159,6 +159,6 @@ class _Scan:
 
         def last(*i: Any) -> Any:
             value = self.number(tensor[(length - 1, *i)]) * (self.factor + 2) + self.number(tensor[(length - back, *i)])
-            return value if isinstance(length, int) else te.if_then_else(length >= steps, value, -1)
+            return value if isinstance(length, int) else te.if_then_else(length >= steps, value, 1)
 
         return self.compute(tensor.shape[1:], last, f"last{tensor.name[-1]}")

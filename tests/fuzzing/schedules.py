@@ -37,12 +37,12 @@ class Scheduled:
     for_gpu: bool
 
 
-def random_schedule(rng: random.Random, args: list[Tensor], outputs: list[Tensor]) -> Scheduled:
+def random_schedule(rng: random.Random, args: list[Tensor], outputs: list[Tensor], gpu_share: float = 0.06) -> Scheduled:
     """A random schedule of the outputs that lowers. Placements that lowering refuses are taken back, one after another; what nothing takes back (intrinsics,
-    thread indices, storage that a C function does not take) is left out in a second go.
+    thread indices, storage that a C function does not take) is left out in a second go. `gpu_share`: how many use thread indices.
     """
     refused: Counter[str] = Counter()
-    unusual = {"tensorize", "bind"} if rng.random() < 0.06 else {"tensorize"}
+    unusual = {"tensorize", "bind"} if rng.random() < gpu_share else {"tensorize"}
     while True:
         scheduler = _Scheduler(rng, create_schedule([t.op for t in outputs]), args, unusual)
         scheduler.run()
