@@ -134,7 +134,8 @@ def _check_state(name: str, number: int, init: Tensor, update: Tensor, state: Te
     if not isinstance(state.op, PlaceholderOp):
         raise TEError(f"scan {name!r}: state {state.name!r} is computed: expected a te.placeholder that stands for the result of the scan")
     if not isinstance(update.op, ComputeOp):
-        raise TEError(f"scan {name!r}: update {update.name!r} is no computation: expected a te.compute that reads {state.name!r} at earlier steps")
+        raise TEError(f"scan {name!r}: update {update.name!r} is no computation: expected a te.compute that reads {state.name!r} at earlier steps; "
+                      "what else computes goes before the scan or after it")  # fmt: skip
     if not state.ndim:
         raise TEError(f"scan {name!r}: state {state.name!r} has no dimension: expected time as the first one")
     for what, tensor in (("init", init), ("update", update)):
@@ -165,13 +166,20 @@ def _body(op: ScanOp) -> tuple[ComputeOp, ...]:
     for other in operations(op.input_tensors):
         if other in updates or any(t in moving for t in other.input_tensors):
             if not isinstance(other, ComputeOp):
-                raise TEError(f"scan {op.name!r}: {other.name!r} depends on its state but is no te.compute; a step consists of computations only")
+                raise TEError(f"scan {op.name!r}: {other.name!r} depends on its state but is no te.compute; a step consists of computations only: {_instead(other)}")
             body.append(other)
             moving.update(other.outputs)
     for tensor in op.init:
         if tensor in moving:
             raise TEError(f"scan {op.name!r}: init {tensor.name!r} depends on a state or an update: expected what is known before the first step")
     return tuple(body)
+
+
+def _instead(other: Operation) -> str:
+    """What to do where an operation cannot be a part of a step."""
+    if isinstance(other, ScanOp):
+        return "make one scan over both times (or states of both in one), or declare the inner steps one by one, as stages of the outer step"
+    return "write it as te.compute, or call the C function before or after the scan, for all steps at once"
 
 
 def _lags(op: ScanOp) -> tuple[int, ...]:

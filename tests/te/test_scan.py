@@ -105,7 +105,10 @@ def test_stages_of_a_step_have_time_and_are_read_at_their_step():
     refuse(lambda: te.scan(first(), te.compute((T, M), lambda t, i: between[t - 1, i], name="u"), S), "between[t - 1, i]", "same step", "state")
     inner = state((T, M), name="inner")
     nested = te.scan(te.compute((1, M), lambda t, i: 0.0), te.compute((T, M), lambda t, i: S[t - 1, i] + inner[t - 1, i], name="v"), inner, name="nested")
-    refuse(lambda: te.scan(first(), te.compute((T, M), lambda t, i: nested[t, i]), S, name="outer"), "outer", "'nested'", "computations only")
+    refuse(lambda: te.scan(first(), te.compute((T, M), lambda t, i: nested[t, i]), S, name="outer"), "outer", "'nested'", "one scan over both")
+    sorting = te.extern((T, M), [S], lambda ins, outs: te.call_extern("f", outs[0], ins[0]), name="sorting")
+    refuse(lambda: te.scan(first(), te.compute((T, M), lambda t, i: sorting[t, i]), S), "'sorting'", "before or after the scan")
+    refuse(lambda: te.scan(first(), sorting, S), "update 'sorting'", "te.compute", "before the scan or after it")
     known = te.compute((1, M), lambda t, i: S[0, i], name="known")
     refuse(lambda: te.scan(known, te.compute((T, M), lambda t, i: S[t - 1, i]), S), "init 'known'", "before the first step")
 
