@@ -199,8 +199,8 @@ class StageState:
                                 f"What computes them is the stages of its updates, {updates}; use those")  # fmt: skip
         if isinstance(self.op, ExternOp):
             raise ScheduleError(f"{primitive} of stage {self.name}: it is a call of the C function {self.op.call.symbol}, which has no loops and runs at root, "
-                                f"with tensors that are stored whole. To have a part of what it computes nearby, use s.cache_read({self.outputs[0].name}, scope, "
-                                "readers) and place that")  # fmt: skip
+                                f"with tensors that are stored whole. To have a part of what it computes nearby, use "
+                                f"s.cache_read({self.outputs[0].name}, scope, readers) and place that")  # fmt: skip
         if not isinstance(self.op, ComputeOp):
             raise ScheduleError(f"{primitive} of stage {self.name}: it is an input of the computation and has no loops. "
                                 f"To copy it elsewhere first, use s.cache_read({self.name}, scope, readers)")  # fmt: skip

@@ -166,7 +166,9 @@ def _body(op: ScanOp) -> tuple[ComputeOp, ...]:
     for other in operations(op.input_tensors):
         if other in updates or any(t in moving for t in other.input_tensors):
             if not isinstance(other, ComputeOp):
-                raise TEError(f"scan {op.name!r}: {other.name!r} depends on its state but is no te.compute; a step consists of computations only: {_instead(other)}")
+                raise TEError(
+                    f"scan {op.name!r}: {other.name!r} depends on its state but is no te.compute; a step consists of computations only: {_instead(other)}"
+                )
             body.append(other)
             moving.update(other.outputs)
     for tensor in op.init:
