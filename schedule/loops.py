@@ -217,14 +217,20 @@ class LoopPrimitives(StageState):
             for ji in range(8):             C[i, ramp(jo * 8, 1, 8)] = A[i, ramp(jo * 8, 1, 8)] * broadcast(2.0, 8)
                 C[i, jo * 8 + ji] = ...
 
-        Raises ScheduleError on a reduce axis (use s.rfactor to make the lanes partial results), or where the extent is not constant.
+        Raises ScheduleError on a reduce axis (use s.rfactor to make the lanes partial results), or where the extent is not constant. Inside another stage
+        (compute_at) it is what that needs, which is known when lowered.
         """
         self.leaf(axis, "vectorize")
         self._refuse_reduce(axis, "vectorize", "factor it first: s.rfactor(tensor, axis) makes it a data-parallel axis of partial results")
-        if not isinstance(self.nominal_extent(axis), int):
-            raise ScheduleError(f"vectorize on stage {self.name}: the extent {self.nominal_extent(axis)} of axis {self.axis_name(axis)} is not constant; "
-                                "split it by a constant factor and vectorize the inner part")  # fmt: skip
+        if self.attach.kind != "at" or self.attach is self.home:
+            self.check_lanes(axis, self.nominal_extent(axis))
         self._mark_kind(axis, "vectorized", "vectorize")
+
+    def check_lanes(self, axis: IterVar, extent: Any) -> None:
+        """Vectors have a constant number of lanes."""
+        if not isinstance(extent, int):
+            raise ScheduleError(f"vectorize on stage {self.name}: the extent {extent} of axis {self.axis_name(axis)} is not constant; "
+                                "split it by a constant factor and vectorize the inner part")  # fmt: skip
 
     def _refuse_reduce(self, axis: IterVar, primitive_name: str, remedy: str) -> None:
         if axis.kind == "ordered":

@@ -307,6 +307,8 @@ class _Nest:
         kind, mark = "serial", self.stage.marks.get(leaf)
         if mark is not None:
             kind = mark.kind
+        if kind == "vectorized":
+            self.stage.check_lanes(leaf, self.loops.extents[leaf])
         parallel = kind == "parallel"
         if parallel and self.emitter.inside_parallel:
             warnings.warn(

@@ -139,10 +139,11 @@ class Schedule(CachingPrimitives):
         twins = {stage: stage.copy_into(new) for stage in self.stages}
         new.stages = [twins[stage] for stage in self.stages]
         for stage in new.stages:
-            if stage.attach.kind == "at":
-                stage.attach = Attach("at", twins[stage.attach.consumer], stage.attach.axis)
-            if stage.home.kind == "at":
-                stage.home = Attach("at", twins[stage.home.consumer], stage.home.axis)
+            attach, home = stage.attach, stage.home
+            if home.kind == "at":
+                stage.home = Attach("at", twins[home.consumer], home.axis)
+            if attach.kind == "at":
+                stage.attach = stage.home if attach is home else Attach("at", twins[attach.consumer], attach.axis)
         new._stage_of_output = {tensor: twins[stage] for tensor, stage in self._stage_of_output.items()}
         new._stage_of_op = {op: twins[stage] for op, stage in self._stage_of_op.items()}
         return new

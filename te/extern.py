@@ -18,6 +18,7 @@ from ..tir.visit import loads_of
 from .axis import IterVar, extent_value
 from .check import check_shape
 from .graph import operations, sizes_of
+from .intrin import C_WORDS
 from .op import Operation
 from .tensor import Tensor
 
@@ -174,10 +175,12 @@ def call_extern(symbol: str, *args: Any) -> ExternCall:
     """The call of a C function, for te.extern. An argument is a tensor (the address of its first element), te.address_of(T, i, ...), or a number: an int
     (passed as int32_t, or int64_t where it does not fit), a float (double), or an expression of sizes and te.const(value, dtype), passed in its dtype.
 
-    Raises TEError if `symbol` is no C identifier, or an argument is something else, a value that is read from memory too.
+    Raises TEError if `symbol` is no C identifier or a word of the language, or an argument is something else, a value that is read from memory too.
     """
     if not isinstance(symbol, str) or not _SYMBOL.match(symbol):
         raise TEError(f"call_extern: the symbol {str(symbol)[:60]!r} is no C identifier: expected letters, digits and _, not beginning with a digit")
+    if symbol in C_WORDS:
+        raise TEError(f"call_extern: the symbol {symbol!r} is a word of the language C: expected the name of a function")
     found = [_argument(a, f"call_extern {symbol}: argument {n}") for n, a in enumerate(args)]
     return ExternCall(symbol, tuple(e for e, _ in found), tuple(kind for _, kind in found))
 

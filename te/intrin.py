@@ -19,7 +19,7 @@ from .op import ComputeOp, PlaceholderOp
 from .tensor import Tensor
 
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*\Z")
-_C_WORDS = frozenset(
+C_WORDS = frozenset(
     ["auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum", "extern", "float", "for", "goto", "if", "inline", "int",
      "long", "register", "restrict", "return", "short", "signed", "sizeof", "static", "struct", "switch", "typedef", "union", "unsigned", "void", "volatile",
      "while", "asm", "typeof"]
@@ -133,7 +133,7 @@ def _check_pattern(op: ComputeOp, what: str) -> None:
     for tensor in (*op.outputs, *op.input_tensors):
         if tensor is not op.outputs[0] and not isinstance(tensor.op, PlaceholderOp):
             raise TEError(f"{what}: its pattern reads {tensor.name}, which is computed: expected placeholders only")
-        if not _IDENTIFIER.match(tensor.name) or tensor.name in _C_WORDS or tensor.name in names:
+        if not _IDENTIFIER.match(tensor.name) or tensor.name in C_WORDS or tensor.name in names:
             raise TEError(f"{what}: a tensor of its pattern is called {tensor.name!r}: expected different names that can be parameters of a C function")
         names.add(tensor.name)
         if any(not isinstance(e, int) or e < 1 for e in tensor.shape):

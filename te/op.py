@@ -39,10 +39,20 @@ class Operation:
         self.outputs = tuple(Tensor(self, i, shape, kind, name) for i, (kind, name) in enumerate(zip(dtypes, names, strict=True)))
 
 
+class _NothingThereError(TEError, AttributeError):
+    """What an input does not have; an AttributeError too, so that `hasattr` and `getattr` with a default keep their meaning."""
+
+
 class PlaceholderOp(Operation):
     """An input of the computation: its tensor is an argument of the kernel."""
 
     __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("axis", "reduce_axis", "body", "reducer", "scan_axis"):
+            raise _NothingThereError(f"{self.name}.op.{name}: {self.name} is an input of the computation, which has no loops and computes nothing: expected a "
+                                     f"tensor of te.compute. To have loops over its elements, copy it: s.cache_read({self.name}, scope, readers)")  # fmt: skip
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __init__(self, name: str, shape: Sequence[int | Expr], dtype_: str):
         self.name, self.input_tensors = name, ()

@@ -135,6 +135,21 @@ def test_loop_kinds():
     Y = te.compute((n,), lambda i: X[i] + 1.0, name="Y")
     t = create_schedule(Y.op)
     refuse(lambda: t[Y].vectorize(Y.op.axis[0]), "Y", "n", "not constant", "split")
+    Z = te.compute((n,), lambda i: Y[i] + 1.0, name="Z")
+    t = create_schedule(Z.op)
+    t[Y].compute_at(t[Z], t[Z].split(Z.op.axis[0], factor=8)[0])
+    t[Y].vectorize(Y.op.axis[0])
+    lower_schedule(t, [X, Z])
+    t[Y].compute_root()
+    refuse(lambda: lower_schedule(t, [X, Z]), "vectorize on stage Y", "extent n", "not constant", "split")
+
+
+def test_an_input_has_no_axes():
+    s, A, B, C, D, k = Program()
+    for name in ("axis", "reduce_axis", "body"):
+        with pytest.raises(tw.TEError, match=f"A.op.{name}: A is an input .* s.cache_read"):
+            getattr(s[A].op, name)
+    assert not hasattr(A.op, "axis") and getattr(A.op, "axis", 3) == 3
 
 
 def test_pragma_and_prefetch():

@@ -131,6 +131,8 @@ def test_what_a_call_may_not_be():
     good = memcpy(N)
     for symbol in ("", "a b", "f();", "1f", 'x"', "f\n", None, 3):
         refuse(lambda symbol=symbol: te.call_extern(symbol), "C identifier")
+    for symbol in ("int", "return", "sizeof"):
+        refuse(lambda symbol=symbol: te.call_extern(symbol), symbol, "word of the language")
     refuse(lambda: te.call_extern("f", "text"), "argument 0", "'text'")
     refuse(lambda: te.call_extern("f", True), "argument 0")
     refuse(lambda: te.call_extern("f", 1 << 64), "no C integer")

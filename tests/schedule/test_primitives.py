@@ -209,6 +209,24 @@ def test_loop_kinds(primitive, word):
     check_matrix(s, A, C)
 
 
+@pytest.mark.parametrize("sizes", [(0, 3), (3, 0), (1, 1), (3, 7), (4, 8), (5, 9), (2, 33)])
+def test_vectorize_of_an_attached_stage_is_of_what_its_reader_needs(sizes):
+    """The whole tensor has a symbolic number of columns; inside the tile, nine are needed."""
+    n, m = te.size_var("n"), te.size_var("m")
+    A = te.placeholder((n, m), name="A")
+    B = te.compute((n, m), lambda i, j: A[i, j] + 1.0, name="B")
+    C = te.compute((n, m), lambda i, j: B[i, j] * 2.0 + te.if_then_else(j > 0, B[i, j - 1], 0.0), name="C")
+    s = create_schedule(C)
+    s[B].compute_at(s[C], s[C].split(C.op.axis[1], factor=8)[0])
+    s[B].vectorize(B.op.axis[1])
+    a, c = rng.random(sizes, "float32"), np.full(sizes, np.nan, "f")
+    tw.build(s, [A, C])(a, c)
+    b = a + 1
+    want = b * 2
+    want[:, 1:] += b[:, :-1]
+    np.testing.assert_allclose(c, want, rtol=1e-6)
+
+
 def test_bind_is_recorded():
     A, C = matrix()
     s = create_schedule(C.op)
@@ -476,6 +494,13 @@ def test_attach_chain_through_a_reduction():
     a = rng.integers(-9, 9, (6, 8)).astype("f")
     (c,) = values(s, [A, C], a)
     np.testing.assert_array_equal(c, ((a + 1) * 3).sum(1))
+
+
+def test_a_copy_knows_which_stages_are_where_they_belong():
+    S, X = te.placeholder((5, 4), name="S"), te.placeholder((5, 4), name="X")
+    update = te.compute((5, 4), lambda t, i: S[t - 1, i] + X[t, i], name="update")
+    s = create_schedule(te.scan(te.compute((1, 4), lambda t, i: X[t, i], name="init"), update, S)).copy()
+    assert s[update].attach is s[update].home
 
 
 def test_copy_is_independent():
