@@ -19,8 +19,9 @@ from ..tir.stmt import Allocate, Bind, CallExtern, CallIntrinsic, For, Func, If,
 from ..tir.target import Target
 from ..tir.visit import children, dispatch_table, walk
 from .c_expressions import PRODUCT, SUM, UNARY, CExpressions, constant_stride, in_memory, natural_mask_bits
+from .c_helpers import Helpers
 from .c_storage import ARENA_POOL, Aliases, Captured, mixed_with_old_values, register_buffers
-from .c_types import is_library_function, is_reserved, scalar_type, vector_element
+from .c_types import is_library_function, is_reserved, vector_element
 from .generated import ArgumentSpec, Generated
 from .writer import Identifiers, Writer, plain_identifier
 
@@ -47,7 +48,7 @@ class CGenerator(CExpressions):
         cls._statement_table = dispatch_table(cls, "write_")
 
     def __init__(self, func: Func, target: Target) -> None:
-        super().__init__(target.vector_bytes)
+        super().__init__(Helpers(target.vector_bytes))
         self.func, self.target = func, target
         self.out = Writer(1)
         self.uses_openmp = self._uses_unroll = self._uses_thread_number = self._uses_thread_workspace = False
@@ -94,7 +95,7 @@ class CGenerator(CExpressions):
 
     def _declare_size(self, size: Var) -> str:
         """The name of the parameter that passes a size; sizes are passed as int64."""
-        self._types[size] = scalar_type(size.dtype)
+        self._types[size] = self.helpers.scalar(size.dtype)
         name = self.names.declare(size, size.name)
         if size.dtype == "int64":
             return name
@@ -157,7 +158,7 @@ class CGenerator(CExpressions):
         buffer, place = s.buffer, s.place
         if place is None:
             raise self.refuse(s.buffer, "storage")
-        kind = scalar_type(buffer.dtype)
+        kind = self.helpers.scalar(buffer.dtype)
         if buffer in self._in_registers:
             self._declare_registers(buffer, self._in_registers[buffer])
         elif place.kind == "stack":
@@ -234,11 +235,11 @@ class CGenerator(CExpressions):
         parameters, values = [], []
         for number, (argument, kind) in enumerate(zip(s.args, s.types, strict=True)):
             if kind is not None:
-                parameters.append(scalar_type(kind))
-                values.append(f"({scalar_type(kind)})({self.text(argument)})")
+                parameters.append(self.helpers.scalar(kind))
+                values.append(f"({self.helpers.scalar(kind)})({self.text(argument)})")
                 continue
             assert isinstance(argument, Load)
-            parameters.append(f"{'' if number in s.writes else 'const '}{scalar_type(argument.buffer.dtype)} *")
+            parameters.append(f"{'' if number in s.writes else 'const '}{self.helpers.scalar(argument.buffer.dtype)} *")
             values.append(self.address(argument.buffer, self._flat_index(argument.buffer, argument.indices, s)))
         self._externs.append(f'extern void {name}({", ".join(parameters) or "void"}) __asm__("{s.symbol}");')
         self._libraries.update(dict.fromkeys((*s.libraries, "c")))
@@ -257,7 +258,7 @@ class CGenerator(CExpressions):
             name = f"tw_intrinsic_{s.code.name}_{len(self._intrinsics)}"
             parameters = []
             for number, (operand, first, steps) in enumerate(zip(s.code.operands, s.loads, s.steps, strict=True)):
-                parameters.append(f"{'const ' if number else ''}{scalar_type(first.buffer.dtype)} *{operand}")
+                parameters.append(f"{'const ' if number else ''}{self.helpers.scalar(first.buffer.dtype)} *{operand}")
                 parameters += [f"int64_t {operand}_{dimension}" for dimension in range(len(steps))]
             text = f"static inline __attribute__((always_inline, unused)) void {name}({', '.join(parameters)})\n{{\n{s.code.c.strip(chr(10))}\n}}\n"
             self._intrinsics[s.code] = name, text
@@ -269,7 +270,7 @@ class CGenerator(CExpressions):
         if s.predicate is not None and s.predicate.dtype.lanes == 1:
             raise self.refuse(s, "legalize")
         if index.dtype.lanes != kind.lanes:
-            raise InternalError(f"the C generator met {s}: {kind.lanes} lanes stored to {index.dtype.lanes} places")
+            raise InternalError(f"the {self.language} generator met {s}: {kind.lanes} lanes stored to {index.dtype.lanes} places")
         if kind.is_bool and kind.lanes > 1:
             value = f"({self.helpers.vector('uint8', kind.lanes)})(-{self.mask(s.value, 8, UNARY)})"
         else:
@@ -319,7 +320,7 @@ class CGenerator(CExpressions):
     @contextmanager
     def _loop(self, s: For) -> Iterator[None]:
         """Hook: the head of a loop, around what is written meanwhile."""
-        kind, extent = scalar_type(s.var.dtype), self.text(s.extent, SUM)
+        kind, extent = self.helpers.scalar(s.var.dtype), self.text(s.extent, SUM)
         self._types[s.var] = kind
         with self.names.scope():
             name = self.names.declare(s.var, s.var.name)
@@ -367,7 +368,7 @@ class CGenerator(CExpressions):
         parameters = [self._pointer(b, captured.buffers) for b in captured.buffers]
         parameters += [f"{self._types[v]} {self.names.of(v)}" for v in captured.variables if v is not s.var]
         parameters += ["unsigned char *workspace"] * ("call" in captured.workspaces) + ["unsigned char *thread_workspace"] * ("thread" in captured.workspaces)
-        kind = self._types[s.var] = scalar_type(s.var.dtype)
+        kind = self._types[s.var] = self.helpers.scalar(s.var.dtype)
         outside, self.out, self._inside_parallel = self.out, Writer(1), True
         with self.names.scope():
             var, begin, end = self.names.declare(s.var, s.var.name), self.names.fresh("begin"), self.names.fresh("end")
@@ -382,7 +383,7 @@ class CGenerator(CExpressions):
     def _pointer(self, buffer: Buffer, among: list[Buffer]) -> str:
         constant = "const " if buffer in self.func.params and buffer not in self.func.outputs else ""
         restrict = "restrict " if self._aliases.is_alone(buffer, among) else ""
-        return f"{constant}{scalar_type(buffer.dtype)} *{restrict}{self.names.of(buffer)}"
+        return f"{constant}{self.helpers.scalar(buffer.dtype)} *{restrict}{self.names.of(buffer)}"
 
 
 CGenerator.__init_subclass__.__func__(CGenerator)  # type: ignore[attr-defined]

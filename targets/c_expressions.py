@@ -15,7 +15,7 @@ from ..tir.errors import InternalError
 from ..tir.expr import Binary, Broadcast, Buffer, Call, Cast, Choice, Const, Expr, Load, Not, Ramp, Var
 from ..tir.visit import dispatch_table
 from .c_helpers import Helpers, has_conversion
-from .c_types import SMALL_FLOATS, float_constant, integer_constant, is_reserved, scalar_type, small_float_bits
+from .c_types import SMALL_FLOATS, float_constant, integer_constant, is_reserved, small_float_bits
 from .writer import Identifiers
 
 # How tightly C operators bind. Where precedence surprises readers (shifts, bit operations beside arithmetic) their operands get parentheses.
@@ -49,13 +49,14 @@ class CExpressions:
     """Writes expressions. Attributes: `names` of variables and buffers; `helpers` used so far; `mask_bits` of vector variables of bools;
     `registers`: for a buffer that lives in variables, the variable of each (first element, lanes)."""
 
+    language: ClassVar[str] = "C"
     _table: ClassVar[dict[type, Callable[..., tuple[str, int]]]]
 
     def __init_subclass__(cls) -> None:
         cls._table = dispatch_table(cls, "text_of_")
 
-    def __init__(self, vector_bytes: int) -> None:
-        self.helpers = Helpers(vector_bytes)
+    def __init__(self, helpers: Helpers, is_reserved: Callable[[str], bool] = is_reserved) -> None:
+        self.helpers = helpers
         self.names = Identifiers(is_reserved)
         self.mask_bits: dict[Var, int] = {}
         self.registers: dict[Buffer, dict[tuple[int, int], str]] = {}
@@ -68,13 +69,13 @@ class CExpressions:
 
     def refuse(self, what: object, pass_name: str) -> InternalError:
         """The error for a node that a pass should have removed."""
-        return InternalError(f"the C generator met {type(what).__name__} {what}: pass {pass_name!r} should have removed it")
+        return InternalError(f"the {self.language} generator met {type(what).__name__} {what}: pass {pass_name!r} should have removed it")
 
     # ------------------------------------------------------------------------------------------------------------------- leaves
 
     def text_of_Var(self, e: Var) -> tuple[str, int]:
         if not self.names.knows(e):
-            raise InternalError(f"the C generator met the variable {e.name!r} outside what introduces it: some pass left it behind")
+            raise InternalError(f"the {self.language} generator met the variable {e.name!r} outside what introduces it: some pass left it behind")
         return self.names.of(e), ATOM
 
     def text_of_Const(self, e: Const) -> tuple[str, int]:
@@ -121,7 +122,7 @@ class CExpressions:
         if kind.kind == "uint" and (kind.bits >= 32 or kind.lanes > 1):
             return f"{self.text(e.a, left)} {symbol} {self.text(e.b, right)}", precedence
         if kind.bits < 32 and kind.lanes == 1:  # C computes in int, where these cannot overflow
-            return f"({scalar_type(kind)})({self.text(e.a, left)} {symbol} {self.text(e.b, right)})", UNARY
+            return f"({self.helpers.scalar(kind)})({self.text(e.a, left)} {symbol} {self.text(e.b, right)})", UNARY
         return f"({self.helpers.value_type(kind)})({self._unsigned(e, 0)})", UNARY
 
     def _unsigned(self, e: Expr, level: int) -> str:
@@ -241,7 +242,7 @@ class CExpressions:
             if to not in ("int32", "int64"):
                 raise self.refuse(e, "legalize")
             return f"{h.use('truncate', source, to)}({self.text(e.value)})", ATOM
-        return f"({scalar_type(to)}){self.text(e.value, UNARY)}", UNARY
+        return f"({self.helpers.scalar(to)}){self.text(e.value, UNARY)}", UNARY
 
     def _small_float(self, e: Cast, source: DType, to: DType) -> tuple[str, int]:
         h, value = self.helpers, self.text(e.value)
@@ -258,7 +259,7 @@ class CExpressions:
         if e.name == "wrap":
             return self.text(e.args[0], ATOM), ATOM
         if e.name == "reinterpret":
-            if scalar_type(kind) == scalar_type(e.dtype):
+            if self.helpers.scalar(kind) == self.helpers.scalar(e.dtype):
                 return self.text(e.args[0], ATOM), ATOM
             if kind.lanes == 1 and not {kind.kind, e.dtype.kind} <= {"int", "uint"}:
                 return f"{h.use('bits', kind, e.dtype)}({self.text(e.args[0])})", ATOM
@@ -266,7 +267,7 @@ class CExpressions:
         if kind.is_float:
             if kind.element in SMALL_FLOATS:
                 raise self.refuse(e, "legalize")
-            return f"{h.math.use(e.name, kind.element, kind.lanes)}({', '.join([self.text(a) for a in e.args])})", ATOM
+            return self.function_of_floats(e)
         if e.name in ("shift_left", "shift_right"):
             return self._shift(e)
         if e.name in INTEGER_CALLS:
@@ -274,10 +275,15 @@ class CExpressions:
             return f"{self.text(e.args[0], left)} {symbol} {self.text(e.args[1], right)}", precedence
         if e.name == "bitwise_not":
             text = f"~{self.text(e.args[0], UNARY)}"
-            return (f"({scalar_type(kind)}){text}" if kind.lanes == 1 and kind.bits < 32 else text), UNARY
+            return (f"({self.helpers.scalar(kind)}){text}" if kind.lanes == 1 and kind.bits < 32 else text), UNARY
         if e.name == "abs" and kind.kind == "uint":
             return self.text(e.args[0], ATOM), ATOM
         return self._call(e.name, kind, *e.args)
+
+    def function_of_floats(self, e: Call) -> tuple[str, int]:
+        """Hook: a function of floats such as exp."""
+        kind = e.args[0].dtype
+        return f"{self.helpers.math.use(e.name, kind.element, kind.lanes)}({', '.join([self.text(a) for a in e.args])})", ATOM
 
     def _shift(self, e: Call) -> tuple[str, int]:
         """By a constant in range, C's operator; else a function that minds the range."""
@@ -342,7 +348,7 @@ class CExpressions:
     def buffer(self, buffer: Buffer) -> str:
         """The C name of a buffer, a pointer or an array."""
         if not self.names.knows(buffer):
-            raise InternalError(f"the C generator met buffer {buffer.name!r} outside its Allocate: some pass moved an access out of it")
+            raise InternalError(f"the {self.language} generator met buffer {buffer.name!r} outside its Allocate: some pass moved an access out of it")
         return self.names.of(buffer)
 
     def address(self, buffer: Buffer, index: Expr) -> str:

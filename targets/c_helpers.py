@@ -6,36 +6,44 @@ Functions of floats such as exp are in c_math.py. A name is `tw_`, the family, a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import ClassVar
 
 from ..tir.dtype import DType, dtype
 from .c_math import MathLibrary
-from .c_types import SCALARS, SMALL_FLOATS, scalar_type, vector_element, vector_typedefs
-
-INLINE = "static inline __attribute__((always_inline)) "
+from .c_types import SCALARS, SMALL_FLOATS, vector_element, vector_typedefs
 
 
 class Helpers:
     """The typedefs and helper functions that one source uses. Ask while generating bodies, then put `emit` before them.
 
-    Arguments: `vector_bytes`: of the target's widest vector register.
+    Arguments: `vector_bytes`: of the target's widest vector register. A similar language overrides `types`: element -> its name of the type,
+    `inline`: the words before a function, and `families`.
     """
+
+    types: ClassVar[Mapping[str, str]] = {element: names[0] for element, names in SCALARS.items()}
+    inline: ClassVar[str] = "static inline __attribute__((always_inline)) "
+    families: ClassVar[dict[str, Callable[..., str]]]
 
     def __init__(self, vector_bytes: int) -> None:
         self.math = MathLibrary(vector_bytes)
         self._types: dict[tuple[str, int], None] = {}
         self._functions: dict[str, str] = {}
 
+    def scalar(self, kind: str) -> str:
+        """The C type of one value of a dtype."""
+        return self.types[kind.element if isinstance(kind, DType) else kind]
+
     def vector(self, element: str, lanes: int) -> str:
         """The C type of a vector in a register, or the scalar type for one lane."""
         if lanes == 1:
-            return SCALARS[element][0]
+            return self.types[element]
         self._types[element, lanes] = None
         return f"{element}x{lanes}"
 
     def value_type(self, kind: DType) -> str:
         """The C type of a value of a dtype."""
-        return scalar_type(kind) if kind.lanes == 1 else self.vector(vector_element(kind), kind.lanes)
+        return self.types[kind.element] if kind.lanes == 1 else self.vector(vector_element(kind), kind.lanes)
 
     def memory_vector(self, kind: DType) -> str:
         """The C type through which a vector is read and written in memory."""
@@ -49,7 +57,7 @@ class Helpers:
         """Ask for a function; returns its C name. `kind` is the dtype of its main operand, `details` whatever else the family depends on."""
         name = "_".join([f"tw_{family}", kind, *details])
         if name not in self._functions:
-            text = _FAMILIES[family](self, name, kind, *details)
+            text = self.families[family](self, name, kind, *details)
             self._functions[name] = text  # after what it asked for itself
         return name
 
@@ -65,8 +73,8 @@ class Helpers:
         return "\n".join(part.rstrip("\n") + "\n" for part in parts)
 
 
-def _function(head: str, *lines: str) -> str:
-    return "\n".join([f"{INLINE}{head} {{", *(line if line.startswith("#") else f"    {line}" for line in lines), "}\n"])
+def _function(h: Helpers, head: str, *lines: str) -> str:
+    return "\n".join([f"{h.inline}{head} {{", *(line if line.startswith("#") else f"    {line}" for line in lines), "}\n"])
 
 
 def _lanes(kind: DType, each: str) -> str:
@@ -90,20 +98,20 @@ def _on_x86(feature: str, special: str, general: list[str]) -> list[str]:
 
 
 def _broadcast(h: Helpers, name: str, kind: DType) -> str:
-    return _function(f"{h.value_type(kind)} {name}({scalar_type(kind)} x)", f"return {_vector(kind, 'x', h)};")
+    return _function(h, f"{h.value_type(kind)} {name}({h.scalar(kind)} x)", f"return {_vector(kind, 'x', h)};")
 
 
 def _ramp(h: Helpers, name: str, kind: DType) -> str:
-    unsigned, scalar = _unsigned(h, kind), SCALARS[f"uint{kind.bits}"][0]
+    unsigned, scalar = _unsigned(h, kind), h.scalar(f"uint{kind.bits}")
     base, stride = (f"(({unsigned}){{{_lanes(kind, f'({scalar}){word}')}}})" for word in ("base", "stride"))
     steps = f"({unsigned}){{{_lanes(kind, '{i}')}}}"
-    head = f"{h.value_type(kind)} {name}({scalar_type(kind)} base, {scalar_type(kind)} stride)"
-    return _function(head, f"return ({h.value_type(kind)})({base} + {stride} * {steps});")
+    head = f"{h.value_type(kind)} {name}({h.scalar(kind)} base, {h.scalar(kind)} stride)"
+    return _function(h, head, f"return ({h.value_type(kind)})({base} + {stride} * {steps});")
 
 
 def _select(h: Helpers, name: str, kind: DType) -> str:
     t, u = h.value_type(kind), h.mask(kind.bits, kind.lanes)
-    return _function(f"{t} {name}({u} mask, {t} a, {t} b)", f"return ({t})((({u})a & mask) | (({u})b & ~mask));")
+    return _function(h, f"{t} {name}({u} mask, {t} a, {t} b)", f"return ({t})((({u})a & mask) | (({u})b & ~mask));")
 
 
 # (element, lanes) -> feature macro, suffix of the x86 builtins for whole vectors of floats. Only those that gcc and clang both have.
@@ -124,16 +132,16 @@ def _extremum(word: str, sign: str) -> Callable[[Helpers, str, DType], str]:
         head = f"{t} {name}({t} a, {t} b)"
         if kind.lanes == 1:
             if not kind.is_float:
-                return _function(head, f"return a {sign} b ? a : b;")
-            return _function(head, f"{t} chosen = b {sign} a ? b : a;", "return b != b ? b : chosen;")
+                return _function(h, head, f"return a {sign} b ? a : b;")
+            return _function(h, head, f"{t} chosen = b {sign} a ? b : a;", "return b != b ? b : chosen;")
         select = h.use("select", kind)
         if not kind.is_float:
-            return _function(head, f"return {select}(a {sign} b, a, b);")
+            return _function(h, head, f"return {select}(a {sign} b, a, b);")
         general = [f"{t} chosen = {select}(b {sign} a, b, a);"]
         if (kind.element, kind.lanes) in _X86_FLOATS:
             feature, suffix = _X86_FLOATS[kind.element, kind.lanes]
             general = _on_x86(feature, f"    {t} chosen = __builtin_ia32_{word}{suffix}(b, a);", general)
-        return _function(head, *general, f"return {select}(b != b, b, chosen);")
+        return _function(h, head, *general, f"return {select}(b != b, b, chosen);")
 
     return make
 
@@ -146,7 +154,8 @@ def _reversed(h: Helpers, name: str, kind: DType) -> str:
     order = ", ".join(str(last - i) for i in range(kind.lanes))
     mask = h.vector(f"int{kind.bits}", kind.lanes)
     return _function(
-        f"{t} {name}(const {scalar_type(kind)} *p)",
+        h,
+        f"{t} {name}(const {h.scalar(kind)} *p)",
         f"{t} v = *(const {h.memory_vector(kind)} *)(p - {last});",
         "#ifdef __clang__",
         f"    return __builtin_shufflevector(v, v, {order});",
@@ -162,7 +171,8 @@ def _every_second(h: Helpers, name: str, kind: DType) -> str:
     order = ", ".join(str(2 * i if i < half else 2 * i + 1) for i in range(kind.lanes))
     mask = h.vector(f"int{kind.bits}", kind.lanes)
     return _function(
-        f"{t} {name}(const {scalar_type(kind)} *p)",
+        h,
+        f"{t} {name}(const {h.scalar(kind)} *p)",
         f"{t} low = *(const {h.memory_vector(kind)} *)p, high = *(const {h.memory_vector(kind)} *)(p + {kind.lanes - 1});",
         "#ifdef __clang__",
         f"    return __builtin_shufflevector(low, high, {order});",
@@ -173,18 +183,19 @@ def _every_second(h: Helpers, name: str, kind: DType) -> str:
 
 
 def _strided(h: Helpers, name: str, kind: DType) -> str:
-    return _function(f"{h.value_type(kind)} {name}(const {scalar_type(kind)} *p, int64_t stride)", f"return {_vector(kind, 'p[{i} * stride]', h)};")
+    return _function(h, f"{h.value_type(kind)} {name}(const {h.scalar(kind)} *p, int64_t stride)", f"return {_vector(kind, 'p[{i} * stride]', h)};")
 
 
 def _gather(h: Helpers, name: str, kind: DType, index: str) -> str:
     indices = h.vector(index, kind.lanes)
-    return _function(f"{h.value_type(kind)} {name}(const {scalar_type(kind)} *p, {indices} at)", f"return {_vector(kind, 'p[at[{i}]]', h)};")
+    return _function(h, f"{h.value_type(kind)} {name}(const {h.scalar(kind)} *p, {indices} at)", f"return {_vector(kind, 'p[at[{i}]]', h)};")
 
 
 def _gather_where(h: Helpers, name: str, kind: DType, index: str) -> str:
     indices, mask = h.vector(index, kind.lanes), h.mask(kind.bits, kind.lanes)
     return _function(
-        f"{h.value_type(kind)} {name}({mask} mask, const {scalar_type(kind)} *p, {indices} at)",
+        h,
+        f"{h.value_type(kind)} {name}({mask} mask, const {h.scalar(kind)} *p, {indices} at)",
         f"return {_vector(kind, 'mask[{i}] ? p[at[{i}]] : 0', h)};",
     )
 
@@ -201,28 +212,28 @@ def _load_where(h: Helpers, name: str, kind: DType) -> str:
             f"    return ({t})__builtin_ia32_maskload{suffix}((const {floats} *)p, (lanes_t)mask);"
         )
         body = _on_x86("__AVX__", special, body)
-    return _function(f"{t} {name}({h.mask(bits, kind.lanes)} mask, const {scalar_type(kind)} *p)", *body)
+    return _function(h, f"{t} {name}({h.mask(bits, kind.lanes)} mask, const {h.scalar(kind)} *p)", *body)
 
 
 def _store_strided(h: Helpers, name: str, kind: DType) -> str:
     lines = [f"p[{i} * stride] = v[{i}];" for i in range(kind.lanes)]
-    return _function(f"void {name}({scalar_type(kind)} *p, int64_t stride, {h.value_type(kind)} v)", *lines)
+    return _function(h, f"void {name}({h.scalar(kind)} *p, int64_t stride, {h.value_type(kind)} v)", *lines)
 
 
 def _scatter(h: Helpers, name: str, kind: DType, index: str) -> str:
     lines = [f"p[at[{i}]] = v[{i}];" for i in range(kind.lanes)]
-    return _function(f"void {name}({scalar_type(kind)} *p, {h.vector(index, kind.lanes)} at, {h.value_type(kind)} v)", *lines)
+    return _function(h, f"void {name}({h.scalar(kind)} *p, {h.vector(index, kind.lanes)} at, {h.value_type(kind)} v)", *lines)
 
 
 def _scatter_where(h: Helpers, name: str, kind: DType, index: str) -> str:
     lines = [f"if (mask[{i}]) p[at[{i}]] = v[{i}];" for i in range(kind.lanes)]
     mask = h.mask(kind.bits, kind.lanes)
-    return _function(f"void {name}({mask} mask, {scalar_type(kind)} *p, {h.vector(index, kind.lanes)} at, {h.value_type(kind)} v)", *lines)
+    return _function(h, f"void {name}({mask} mask, {h.scalar(kind)} *p, {h.vector(index, kind.lanes)} at, {h.value_type(kind)} v)", *lines)
 
 
 def _store_where(h: Helpers, name: str, kind: DType) -> str:
     lines = [f"if (mask[{i}]) p[{i}] = v[{i}];" for i in range(kind.lanes)]
-    return _function(f"void {name}({h.mask(kind.bits, kind.lanes)} mask, {scalar_type(kind)} *p, {h.value_type(kind)} v)", *lines)
+    return _function(h, f"void {name}({h.mask(kind.bits, kind.lanes)} mask, {h.scalar(kind)} *p, {h.value_type(kind)} v)", *lines)
 
 
 # ------------------------------------------------------------------------------------------------------------ integer arithmetic
@@ -235,7 +246,7 @@ def _lanewise(family: str, arity: int) -> Callable[[Helpers, str, DType], str]:
         one, t = h.use(family, kind.element), h.value_type(kind)
         words = ("a", "b")[:arity]
         each = f"{one}({', '.join(f'{w}[{{i}}]' for w in words)})"
-        return _function(f"{t} {name}({', '.join(f'{t} {w}' for w in words)})", f"return {_vector(kind, each, h)};")
+        return _function(h, f"{t} {name}({', '.join(f'{t} {w}' for w in words)})", f"return {_vector(kind, each, h)};")
 
     return make
 
@@ -246,14 +257,14 @@ def _floor_division(remainder: bool) -> Callable[[Helpers, str, DType], str]:
     def make(h: Helpers, name: str, kind: DType) -> str:
         if kind.lanes > 1:
             return _lanewise("floormod" if remainder else "floordiv", 2)(h, name, kind)
-        t = scalar_type(kind)
+        t = h.scalar(kind)
         head = f"{t} {name}({t} a, {t} b)"
         if kind.kind == "uint":
-            return _function(head, f"return b == 0 ? 0 : a {'%' if remainder else '/'} b;")
-        u = SCALARS[f"uint{kind.bits}"][0]
+            return _function(h, head, f"return b == 0 ? 0 : a {'%' if remainder else '/'} b;")
+        u = h.scalar(f"uint{kind.bits}")
         if remainder:
-            return _function(head, "if (b == 0 || b == -1) return 0;", f"{t} rest = a % b;", f"return rest != 0 && (rest ^ b) < 0 ? ({t})(rest + b) : rest;")
-        return _function(head, "if (b == 0) return 0;", f"if (b == -1) return ({t})(0 - ({u})a);",
+            return _function(h, head, "if (b == 0 || b == -1) return 0;", f"{t} rest = a % b;", f"return rest != 0 && (rest ^ b) < 0 ? ({t})(rest + b) : rest;")
+        return _function(h, head, "if (b == 0) return 0;", f"if (b == -1) return ({t})(0 - ({u})a);",
                          f"return ({t})(a / b - (a % b != 0 && (a ^ b) < 0));")  # fmt: skip
 
     return make
@@ -267,13 +278,13 @@ def _shift(sign: str) -> Callable[[Helpers, str, DType], str]:
         head = f"{t} {name}({t} a, {t} b)"
         if kind.lanes == 1:
             if sign == "<<":
-                return _function(head, f"return ({u})b < {bits} ? ({t})(({u if bits >= 32 else 'uint32_t'})a << b) : 0;")
-            return _function(head, f"return a >> (({u})b < {bits} ? b : {bits - 1});" if kind.kind == "int" else f"return b < {bits} ? a >> b : 0;")
+                return _function(h, head, f"return ({u})b < {bits} ? ({t})(({u if bits >= 32 else h.scalar('uint32')})a << b) : 0;")
+            return _function(h, head, f"return a >> (({u})b < {bits} ? b : {bits - 1});" if kind.kind == "int" else f"return b < {bits} ? a >> b : 0;")
         inside = f"({u})(({u})b < {_splat(h, kind, bits)})"
         if sign == "<<" or kind.kind == "uint":
-            return _function(head, f"return ({t})((({u})a {sign} (({u})b & {_splat(h, kind, bits - 1)})) & {inside});")
+            return _function(h, head, f"return ({t})((({u})a {sign} (({u})b & {_splat(h, kind, bits - 1)})) & {inside});")
         amount = f"(({u})b & {inside}) | ({_splat(h, kind, bits - 1)} & ~{inside})"
-        return _function(head, f"return a >> ({t})({amount});")
+        return _function(h, head, f"return a >> ({t})({amount});")
 
     return make
 
@@ -285,15 +296,15 @@ def _splat(h: Helpers, kind: DType, value: int) -> str:
 def _absolute(h: Helpers, name: str, kind: DType) -> str:
     t, u = h.value_type(kind), _unsigned(h, kind)
     if kind.lanes == 1:
-        return _function(f"{t} {name}({t} a)", f"return a < 0 ? ({t})(0 - ({u})a) : a;")
-    return _function(f"{t} {name}({t} a)", f"{u} sign = ({u})(a < 0);", f"return ({t})((({u})a ^ sign) - sign);")
+        return _function(h, f"{t} {name}({t} a)", f"return a < 0 ? ({t})(0 - ({u})a) : a;")
+    return _function(h, f"{t} {name}({t} a)", f"{u} sign = ({u})(a < 0);", f"return ({t})((({u})a ^ sign) - sign);")
 
 
 def _popcount(h: Helpers, name: str, kind: DType) -> str:
     if kind.lanes > 1:
         return _lanewise("popcount", 1)(h, name, kind)
-    t, u = scalar_type(kind), SCALARS[f"uint{kind.bits}"][0]
-    return _function(f"{t} {name}({t} a)", f"return ({t})__builtin_popcount{'ll' if kind.bits == 64 else ''}(({u})a);")
+    t, u = h.scalar(kind), h.scalar(f"uint{kind.bits}")
+    return _function(h, f"{t} {name}({t} a)", f"return ({t})__builtin_popcount{'ll' if kind.bits == 64 else ''}(({u})a);")
 
 
 # ------------------------------------------------------------------------------------------------------------------ conversions
@@ -303,17 +314,17 @@ def _bits(h: Helpers, name: str, kind: DType, to: str) -> str:
     """The bits of a value as another type of that width."""
     t, other = h.value_type(kind), h.value_type(dtype(to).vector(kind.lanes))
     if kind.lanes > 1:
-        return _function(f"{other} {name}({t} x)", f"return ({other})x;")
-    return _function(f"{other} {name}({t} x)", f"union {{ {t} from; {other} to; }} both = {{x}};", "return both.to;")
+        return _function(h, f"{other} {name}({t} x)", f"return ({other})x;")
+    return _function(h, f"{other} {name}({t} x)", f"union {{ {t} from; {other} to; }} both = {{x}};", "return both.to;")
 
 
 def _truncate(h: Helpers, name: str, kind: DType, to: str) -> str:
     """A float as an integer; where it does not fit, the least integer (which is what x86 gives) and no undefined behaviour."""
-    wide, t = dtype(to), scalar_type(kind)
+    wide, t = dtype(to), h.scalar(kind)
     limit = f"{float(1 << (wide.bits - 1))!r}{'f' if kind == 'float32' else ''}"
-    integer = scalar_type(wide)
+    integer = h.scalar(wide)
     least = "(-2147483647 - 1)" if wide.bits == 32 else "(-9223372036854775807LL - 1)"
-    return _function(f"{integer} {name}({t} x)", f"return x >= -{limit} && x < {limit} ? ({integer})x : {least};")
+    return _function(h, f"{integer} {name}({t} x)", f"return x >= -{limit} && x < {limit} ? ({integer})x : {least};")
 
 
 def _convert(h: Helpers, name: str, kind: DType, to: str) -> str:
@@ -322,7 +333,7 @@ def _convert(h: Helpers, name: str, kind: DType, to: str) -> str:
     result = h.value_type(wide)
     general = f"return __builtin_convertvector(x, {result});"
     special, feature = _gcc_conversion(h, kind, wide)
-    return _function(f"{result} {name}({t} x)", f"#if defined({feature}) && !defined(__clang__)", *special, "#else", f"    {general}", "#endif")
+    return _function(h, f"{result} {name}({t} x)", f"#if defined({feature}) && !defined(__clang__)", *special, "#else", f"    {general}", "#endif")
 
 
 def has_conversion(kind: DType, to: DType) -> bool:
@@ -357,11 +368,11 @@ def _widen_float(h: Helpers, name: str, kind: DType) -> str:
     t, u = h.value_type(single), _unsigned(h, single)
     head = f"{t} {name}({narrow} x)"
     if kind.lanes > 1 and bits == 8:
-        return _function(head, f"return {_vector(single, h.use('widen_float', kind.element) + '(x[{i}])', h)};")
+        return _function(h, head, f"return {_vector(single, h.use('widen_float', kind.element) + '(x[{i}])', h)};")
     as_float = h.use("bits", dtype("uint32").vector(kind.lanes), "float32")
     wide = f"({u})x" if kind.lanes == 1 else f"__builtin_convertvector(x, {u})"
     if kind.element == "bfloat16":
-        return _function(head, f"return {as_float}({wide} << 16);")
+        return _function(h, head, f"return {as_float}({wide} << 16);")
     mantissa, bias, too_large, nan = SMALL_FLOATS[kind.element]
     magnitude = (1 << (bits - 1)) - 1
     special = f"(wide & {magnitude:#x}) >= {too_large:#x}"
@@ -373,7 +384,7 @@ def _widen_float(h: Helpers, name: str, kind: DType) -> str:
     else:
         lines.append(f"value |= ({u})({special}) & 0x7f800000;")
     lines.append(f"return {as_float}(value | (wide & {magnitude + 1:#x}) << {32 - bits});")
-    return _function(head, *_f16c(h, kind, lines, "x"))
+    return _function(h, head, *_f16c(h, kind, lines, "x"))
 
 
 def _f16c(h: Helpers, kind: DType, lines: list[str], argument: str) -> list[str]:
@@ -398,22 +409,22 @@ def _narrow_float(h: Helpers, name: str, kind: DType) -> str:
     t, u, narrow = h.value_type(single), _unsigned(h, single), h.value_type(kind)
     head = f"{narrow} {name}({t} x)"
     if kind.lanes > 1 and (bits == 8 or (kind.element == "float16" and kind.lanes not in (4, 8))):
-        return _function(head, f"return {_vector(kind, h.use('narrow_float', kind.element) + '(x[{i}])', h)};")
+        return _function(h, head, f"return {_vector(kind, h.use('narrow_float', kind.element) + '(x[{i}])', h)};")
     as_bits = h.use("bits", single, "uint32")
     if kind.element == "bfloat16":
         rounded = f"{u} value = {as_bits}(x);", f"{u} rounded = (value + 0x7fff + (value >> 16 & 1)) >> 16;"
         if kind.lanes == 1:
-            return _function(head, *rounded, "return (uint16_t)(x != x ? value >> 16 | 0x40 : rounded);")
+            return _function(h, head, *rounded, "return (uint16_t)(x != x ? value >> 16 | 0x40 : rounded);")
         select = h.use("select", dtype("uint32").vector(kind.lanes))
-        return _function(head, *rounded, f"return __builtin_convertvector({select}(x != x, value >> 16 | 0x40, rounded), {narrow});")
+        return _function(h, head, *rounded, f"return __builtin_convertvector({select}(x != x, value >> 16 | 0x40, rounded), {narrow});")
     if kind.lanes > 1:
         h.vector("int16", 8)
         lane = f"return {_vector(kind, h.use('narrow_float', kind.element) + '(x[{i}])', h)};"
         if kind.lanes == 8:
-            return _function(head, *_on_x86("__F16C__", f"    return ({narrow})__builtin_ia32_vcvtps2ph256(x, 0);", [lane]))
+            return _function(h, head, *_on_x86("__F16C__", f"    return ({narrow})__builtin_ia32_vcvtps2ph256(x, 0);", [lane]))
         h.vector("int64", 2)
-        return _function(head, *_on_x86("__F16C__", f"    return ({narrow})((int64x2)__builtin_ia32_vcvtps2ph(x, 0))[0];", [lane]))
-    return _function(head, *_narrow_scalar(h, kind))
+        return _function(h, head, *_on_x86("__F16C__", f"    return ({narrow})((int64x2)__builtin_ia32_vcvtps2ph(x, 0))[0];", [lane]))
+    return _function(h, head, *_narrow_scalar(h, kind))
 
 
 def _narrow_scalar(h: Helpers, kind: DType) -> list[str]:
@@ -428,7 +439,7 @@ def _narrow_scalar(h: Helpers, kind: DType) -> list[str]:
         f"if (value > 0x7f800000u) code = {nan:#x};",
         f"else if (value < {least_normal:#x}u) code = {as_bits}({as_float}(value) + {as_float}({magic:#x}u)) - {magic:#x}u;",
         f"else code = (value - {(127 - bias) << 23:#x}u + {(1 << (drop - 1)) - 1:#x} + (value >> {drop} & 1)) >> {drop};",
-        f"return ({scalar_type(kind)})((code > {too_large:#x} && value <= 0x7f800000u ? {too_large:#x} : code) | sign);",
+        f"return ({h.scalar(kind)})((code > {too_large:#x} && value <= 0x7f800000u ? {too_large:#x} : code) | sign);",
     ]
     if kind.element == "float16":
         special = "    return (uint16_t)__builtin_ia32_vcvtps2ph((float32x4){x}, 0)[0];"
@@ -442,9 +453,10 @@ def _odd_float(h: Helpers, name: str, kind: DType) -> str:
     if kind.lanes > 1:
         single = dtype("float32").vector(kind.lanes)
         each = h.use("odd_float", kind.element) + "(x[{i}])"
-        return _function(f"{h.value_type(single)} {name}({h.value_type(kind)} x)", f"return {_vector(single, each, h)};")
+        return _function(h, f"{h.value_type(single)} {name}({h.value_type(kind)} x)", f"return {_vector(single, each, h)};")
     as_bits, as_float = h.use("bits", dtype("float32"), "uint32"), h.use("bits", dtype("uint32"), "float32")
     return _function(
+        h,
         f"float {name}(double x)",
         "float nearest = (float)x;",
         "double magnitude = __builtin_fabs(x), rounded = __builtin_fabsf(nearest);",
@@ -453,7 +465,7 @@ def _odd_float(h: Helpers, name: str, kind: DType) -> str:
     )
 
 
-_FAMILIES: dict[str, Callable[..., str]] = {
+Helpers.families = {
     "broadcast": _broadcast,
     "ramp": _ramp,
     "select": _select,

@@ -36,11 +36,6 @@ _VECTOR_ELEMENT_BYTES = {
 }  # fmt: skip
 
 
-def scalar_type(kind: DType) -> str:
-    """The C type of one value."""
-    return SCALARS[kind.element][0]
-
-
 def vector_element(kind: DType) -> str:
     """The element of the C vector that holds values of this dtype: float16 -> uint16."""
     return SCALARS[kind.element][1]
