@@ -47,8 +47,8 @@ class CGenerator(CExpressions):
         super().__init_subclass__()
         cls._statement_table = dispatch_table(cls, "write_")
 
-    def __init__(self, func: Func, target: Target) -> None:
-        super().__init__(Helpers(target.vector_bytes))
+    def __init__(self, func: Func, target: Target, helpers: Helpers | None = None, is_reserved: Callable[[str], bool] = is_reserved) -> None:
+        super().__init__(helpers or Helpers(target.vector_bytes), is_reserved)
         self.func, self.target = func, target
         self.out = Writer(1)
         self.uses_openmp = self._uses_unroll = self._uses_thread_number = self._uses_thread_workspace = False

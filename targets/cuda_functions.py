@@ -94,6 +94,15 @@ def _sigmoid(h: Helpers, name: str, kind: DType) -> str:
     return _define(h, f"{t} {name}({t} x)", f"return {one} / ({one} + exp{suffix}(-x));")
 
 
+def _is_not_finite(test: str) -> Callable[[Helpers, str, DType], str]:
+    def make(h: Helpers, name: str, kind: DType) -> str:
+        infinity = "__int_as_float(0x7f800000)" if kind == "float32" else "__longlong_as_double(0x7ff0000000000000LL)"
+        magnitude = f"fabs{'f' if kind == 'float32' else ''}(x)"
+        return _define(h, f"bool {name}({h.scalar(kind)} x)", f"return {test.format(x=magnitude, infinity=infinity)};")
+
+    return make
+
+
 def _popcount(h: Helpers, name: str, kind: DType) -> str:
     t, unsigned = h.scalar(kind), h.scalar(f"uint{kind.bits}")
     return _define(h, f"{t} {name}({t} a)", f"return ({t})__popc{'ll' if kind.bits == 64 else ''}(({unsigned})a);")
@@ -119,6 +128,9 @@ def _odd_float(h: Helpers, name: str, kind: DType) -> str:
 CudaScalars.families = {
     **{family: Helpers.families[family] for family in ("min", "max", "floordiv", "floormod", "shift_left", "shift_right", "abs")},
     "sigmoid": _sigmoid,
+    "isnan": _is_not_finite("{x} != {x}"),
+    "isinf": _is_not_finite("{x} == {infinity}"),
+    "isfinite": _is_not_finite("{x} < {infinity}"),
     "popcount": _popcount,
     "truncate": _truncate,
     "odd_float": _odd_float,

@@ -27,7 +27,7 @@ def pieces(buffer: Buffer, index: Expr, lanes: int, alignment: int) -> list[tupl
     `alignment`: of the buffer's first element, in bytes. None where single elements are all that can be moved at once.
     """
     size = buffer.dtype.bytes
-    step, rest = modulus(index.base if index.__class__ is Ramp else index)  # type: ignore[attr-defined]
+    step, rest = modulus(index.base if isinstance(index, Ramp) else index)
     known = gcd(gcd(step, rest) * size, alignment) or alignment  # the address of the first lane is a multiple of it
     width = min(WIDEST_BYTES // size, lanes)
     while width > 1 and (lanes % width or known % (width * size) or (width & (width - 1))):

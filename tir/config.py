@@ -48,6 +48,7 @@ def _count(text: str) -> int:
 CACHE_DIR = Switch("TILEWRIGHT_CACHE_DIR", "", str, "where compiled kernels are kept; default: the user's cache folder of the platform")
 CACHE_MB = Switch("TILEWRIGHT_CACHE_MB", 512, _count, "size of that folder in MiB above which the kernels not used for longest are removed")
 COMPILER = Switch("TILEWRIGHT_CC", "", str, "the C compiler, a name or a path; default: the first of gcc, clang, cc that is found")
+NVCC = Switch("TILEWRIGHT_NVCC", "", str, "the CUDA compiler: nvcc's name or path, or 'nvrtc'; default: nvcc, else NVRTC")
 THREADS = Switch("TILEWRIGHT_THREADS", 0, _count, "threads of a Target that names none; default: OMP_NUM_THREADS, else the usable CPUs")
 OMP_THREADS = Switch("OMP_NUM_THREADS", 0, _count, "OpenMP's own variable: threads of a Target where TILEWRIGHT_THREADS is not set")
 OMP_WAIT_POLICY = Switch("OMP_WAIT_POLICY", "", str, "OpenMP's own variable; where it is set, how threads wait is not touched")
@@ -58,7 +59,7 @@ DUMP = Switch("TILEWRIGHT_DUMP", "", str, "a folder that receives the program af
 DEBUG = Switch("TILEWRIGHT_DEBUG", 0, _count, "1: one line on stderr for each compilation and each removal from the cache")
 
 SWITCHES: tuple[Switch[int] | Switch[str], ...] = (
-    *(CACHE_DIR, CACHE_MB, COMPILER, THREADS, OMP_THREADS, OMP_WAIT_POLICY, GOMP_SPIN_COUNT, LOG, VERIFY, DUMP, DEBUG),
+    *(CACHE_DIR, CACHE_MB, COMPILER, NVCC, THREADS, OMP_THREADS, OMP_WAIT_POLICY, GOMP_SPIN_COUNT, LOG, VERIFY, DUMP, DEBUG),
 )
 
 
