@@ -1,7 +1,7 @@
 """CUDA functions that generated kernels call where one expression does not do: tensor cores, ldmatrix, cp.async, dp4a, small floats.
 
 A source gets the functions that it uses and no others (`CudaHelpers`); they are inline PTX and need no include, as mma.h alone costs nvcc a
-second. The text is for nvcc only: the emulator's header tilewright_ptx.h has functions of the same names, written in C++.
+second. The PTX is for nvcc; where the emulator compiles the same source, its header tilewright_ptx.h has functions of these names in C++.
 Fragment layouts are those of the PTX ISA, "Matrix Fragments for mma": see `fragment_element`.
 """
 
@@ -59,7 +59,7 @@ class CudaHelpers:
         if not self._used:
             return ""
         functions = "\n".join(CUDA_HELPERS[name].text for name in self._used)
-        return f"#ifndef TILEWRIGHT_EMULATOR  // the emulator's header has these\n{functions}#endif\n"
+        return f"#ifdef EMULATOR_ARCH\n#include <tilewright_ptx.h>\n#else\n{functions}#endif\n"
 
 
 def mma_name(shape: tuple[int, int, int], a: str, b: str, accumulator: str) -> str:

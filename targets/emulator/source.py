@@ -18,7 +18,7 @@ _KERNEL = re.compile(r"__global__\b(?P<between>[^;{}]*?)\b(?P<name>\w+)\s*\((?!\
 _NAMESPACE_BRACE = re.compile(r"(?:\bnamespace\b[\w\s:]*|\bextern\s*)\Z")
 _STANDARD_HEADER = re.compile(r"^\s*#\s*include\s*<(?P<name>[^>]+)>", re.MULTILINE)
 _OWN_HEADERS = re.compile(
-    r"cuda\w*\.h(?:pp)?|device_launch_parameters\.h|mma\.h|stdint\.h|stddef\.h|float\.h|limits\.h|cstdint|cstddef|cfloat|climits|assert\.h|cassert|stdio\.h"
+    r"cuda\w*\.h(?:pp)?|tilewright_ptx\.h|device_launch_parameters\.h|mma\.h|stdint\.h|stddef\.h|float\.h|limits\.h|cstdint|cstddef|cfloat|climits|assert\.h|cassert|stdio\.h"
 )
 
 

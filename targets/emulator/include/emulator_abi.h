@@ -50,5 +50,10 @@ void emulator_trap(const char* why);     /* ends the launch with an error */
 /* A check of an access that the compiler does not see, made on behalf of the running thread at the place that called the caller: kind 0 reads,
    1 writes, 2 is atomic. Nothing happens where nothing is checked. */
 void emulator_access(const volatile void* address, unsigned long size, int kind, const void* where);
+
+/* cp.async: `bytes` of `size` come from global memory, the rest is zero. The copy lands when its thread waits for its group. */
+void emulator_async_copy(void* shared, const void* global, unsigned size, unsigned bytes, const void* where);
+void emulator_async_commit(void);
+void emulator_async_wait(unsigned groups); /* all but the latest `groups` groups */
 }
 #pragma GCC visibility pop

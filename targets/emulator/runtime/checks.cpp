@@ -7,6 +7,8 @@ void race_free(Worker*) {}
 void race_block(Worker*) {}
 void race_collective(Worker*, uint32_t, uint32_t) {}
 void race_released(Worker*, bool) {}
+void race_forget(Worker*, uintptr_t, size_t) {}
+void race_access(Worker*, uintptr_t, size_t, int, uintptr_t) {}
 bool memory_begin(Worker*) { return true; }
 void memory_end(Run*) {}
 void memory_free(Worker*) {}

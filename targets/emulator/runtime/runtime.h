@@ -102,6 +102,7 @@ struct Warp {
 
 struct Run;
 struct RaceState;
+struct ThreadCopies;
 struct MemoryState;
 
 struct Worker {
@@ -129,6 +130,7 @@ struct Worker {
   char* dynamic;                      /* dynamic shared memory with a zone before and behind it */
   sigjmp_buf rescue;                  /* where a thread of the kernel that cannot go on leaves to */
   RaceState* race;
+  ThreadCopies* copies;               /* asynchronous copies of the block's threads; null before the first */
   MemoryState* memory;
 };
 
@@ -167,11 +169,16 @@ void race_block(Worker*);
 void race_collective(Worker*, uint32_t warp, uint32_t arrived);
 void race_released(Worker*, bool by_exit);
 void race_access(Worker*, uintptr_t address, size_t size, int kind, uintptr_t place);
+void race_forget(Worker*, uintptr_t address, size_t size); /* shared words become as if nobody had written them, without an access */
 bool memory_begin(Worker*);
 void memory_end(Run*);
 void memory_free(Worker*);
 void memory_warp_done(Worker*, uint32_t warp);
 void memory_access(Worker*, uintptr_t address, size_t size, int kind, uintptr_t place);
+
+/* copies.cpp */
+void copies_block(Worker*);
+void copies_free(Worker*);
 
 /* findings.cpp */
 void found(Worker*, const Finding&);

@@ -256,6 +256,7 @@ static bool begin_block(Worker* worker) {
   }
   emulator_position.block_index = {unsigned(block % launch->grid[0]), unsigned(block / launch->grid[0] % launch->grid[1]),
                                    unsigned(block / launch->grid[0] / launch->grid[1])};
+  copies_block(worker);
   if (launch->check) race_block(worker);
   enter(worker, 0);
   return true;
@@ -328,6 +329,7 @@ static void free_worker(Worker* worker) {
   free(worker->fibers);
   if (worker->dynamic) munmap(worker->dynamic, (launch->dynamic_bytes + 2 * DYNAMIC_ZONE + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES);
   if (worker->stacks) munmap(worker->stacks, worker->block_threads * STACK_BYTES);
+  copies_free(worker);
   race_free(worker);
   memory_free(worker);
 }

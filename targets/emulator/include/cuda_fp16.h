@@ -1,22 +1,22 @@
 // __half and __half2 for the emulator, under the name that CUDA sources include. Arithmetic is that of the hardware: rounded once, with
-// denormals. Only what kernels use; the functions that __half shares with __nv_bfloat16 are in tilewright_half_functions.h.
+// denormals. Only what kernels use; the functions that __half shares with __nv_bfloat16 are in emulator_half_functions.h.
 #pragma once
-#include "tilewright_small_floats.h"
+#include "emulator_small_floats.h"
 
 struct __half_raw {
-    unsigned short x;
+  unsigned short x;
 };
 
 struct __half2_raw {
-    unsigned short x, y;
+  unsigned short x, y;
 };
 
 #define TW_SCALAR __half
 #define TW_PAIR __half2
 #define TW_RAW __half_raw
 #define TW_PAIR_RAW __half2_raw
-#define TW_FORMAT tilewright::Float16
-#include "tilewright_half_functions.h"
+#define TW_FORMAT emulator::Float16
+#include "emulator_half_functions.h"
 
 typedef __half half;
 typedef __half2 half2;
@@ -24,8 +24,8 @@ typedef __half __nv_half;
 typedef __half2 __nv_half2;
 
 #define TW_CONVERSIONS(type, name)                                                \
-    inline __half __##name##2half_rn(type x) { return __half(x); }                \
-    inline type __half2##name##_rz(__half x) { return tilewright::to_integer<type>(__half2float(x)); }
+  inline __half __##name##2half_rn(type x) { return __half(x); }                \
+  inline type __half2##name##_rz(__half x) { return emulator::to_integer<type>(__half2float(x)); }
 
 inline __half __float2half(float x) { return __half(x); }
 inline __half __float2half_rn(float x) { return __half(x); }
@@ -38,9 +38,9 @@ TW_CONVERSIONS(unsigned short, ushort)
 TW_CONVERSIONS(long long, ll)
 TW_CONVERSIONS(unsigned long long, ull)
 #undef TW_CONVERSIONS
-inline int __half2int_rn(__half x) { return tilewright::to_integer<int>(__builtin_rintf((float)x)); }
-inline int __half2int_rd(__half x) { return tilewright::to_integer<int>(__builtin_floorf((float)x)); }
-inline int __half2int_ru(__half x) { return tilewright::to_integer<int>(__builtin_ceilf((float)x)); }
+inline int __half2int_rn(__half x) { return emulator::to_integer<int>(__builtin_rintf((float)x)); }
+inline int __half2int_rd(__half x) { return emulator::to_integer<int>(__builtin_floorf((float)x)); }
+inline int __half2int_ru(__half x) { return emulator::to_integer<int>(__builtin_ceilf((float)x)); }
 inline unsigned short __half_as_ushort(__half x) { return __half_raw(x).x; }
 inline short __half_as_short(__half x) { return (short)__half_raw(x).x; }
 inline __half __ushort_as_half(unsigned short bits) { return __half(__half_raw{bits}); }

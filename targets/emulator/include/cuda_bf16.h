@@ -1,29 +1,29 @@
 // __nv_bfloat16 and __nv_bfloat162 for the emulator, under the name that CUDA sources include. Arithmetic is that of the hardware: rounded once,
-// with denormals. Only what kernels use; the functions shared with __half are in tilewright_half_functions.h.
+// with denormals. Only what kernels use; the functions shared with __half are in emulator_half_functions.h.
 #pragma once
-#include "tilewright_small_floats.h"
+#include "emulator_small_floats.h"
 
 struct __nv_bfloat16_raw {
-    unsigned short x;
+  unsigned short x;
 };
 
 struct __nv_bfloat162_raw {
-    unsigned short x, y;
+  unsigned short x, y;
 };
 
 #define TW_SCALAR __nv_bfloat16
 #define TW_PAIR __nv_bfloat162
 #define TW_RAW __nv_bfloat16_raw
 #define TW_PAIR_RAW __nv_bfloat162_raw
-#define TW_FORMAT tilewright::BFloat16
-#include "tilewright_half_functions.h"
+#define TW_FORMAT emulator::BFloat16
+#include "emulator_half_functions.h"
 
 typedef __nv_bfloat16 nv_bfloat16;
 typedef __nv_bfloat162 nv_bfloat162;
 
 #define TW_CONVERSIONS(type, name)                                                    \
-    inline __nv_bfloat16 __##name##2bfloat16_rn(type x) { return __nv_bfloat16(x); }  \
-    inline type __bfloat162##name##_rz(__nv_bfloat16 x) { return tilewright::to_integer<type>((float)x); }
+  inline __nv_bfloat16 __##name##2bfloat16_rn(type x) { return __nv_bfloat16(x); }  \
+  inline type __bfloat162##name##_rz(__nv_bfloat16 x) { return emulator::to_integer<type>((float)x); }
 
 inline __nv_bfloat16 __float2bfloat16(float x) { return __nv_bfloat16(x); }
 inline __nv_bfloat16 __float2bfloat16_rn(float x) { return __nv_bfloat16(x); }

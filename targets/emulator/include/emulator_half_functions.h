@@ -7,16 +7,16 @@
 #include <limits>
 #include <type_traits>
 
-namespace tilewright {
+namespace emulator {
 
 // A float as an integer, as cvt does it: rounded towards zero, what does not fit becomes the nearest integer that does, NaN 0.
 template <typename Integer>
 inline Integer to_integer(float x) {
-    constexpr Integer top = std::numeric_limits<Integer>::max(), bottom = std::numeric_limits<Integer>::min();
-    if (x != x) return 0;
-    if (x >= (float)top) return top;
-    if (x <= (float)bottom) return bottom;
-    return (Integer)x;
+  constexpr Integer top = std::numeric_limits<Integer>::max(), bottom = std::numeric_limits<Integer>::min();
+  if (x != x) return 0;
+  if (x >= (float)top) return top;
+  if (x <= (float)bottom) return bottom;
+  return (Integer)x;
 }
 
 // Integers above 2^24 must not be rounded twice.
@@ -26,34 +26,39 @@ inline float narrowable(int x) { return round_to_odd((double)x); }
 inline float narrowable(unsigned x) { return round_to_odd((double)x); }
 template <typename Integer>
 inline float narrowable(Integer x) {
-    if (sizeof(Integer) < 8) return (float)x;
-    unsigned long long magnitude = x < 0 ? 0ull - (unsigned long long)x : (unsigned long long)x;
-    if (magnitude >> 53) magnitude = magnitude >> 11 << 11 | (unsigned long long)((magnitude & 0x7ff) != 0) << 11;
-    float value = round_to_odd((double)magnitude);
-    return x < 0 ? -value : value;
+  if (sizeof(Integer) < 8) return (float)x;
+  unsigned long long magnitude = x < 0 ? 0ull - (unsigned long long)x : (unsigned long long)x;
+  if (magnitude >> 53) magnitude = magnitude >> 11 << 11 | (unsigned long long)((magnitude & 0x7ff) != 0) << 11;
+  float value = round_to_odd((double)magnitude);
+  return x < 0 ? -value : value;
 }
 
-}  // namespace tilewright
+}  // namespace emulator
 #endif
 
 struct TW_SCALAR {
-    unsigned short bits;
+  unsigned short bits;
 
-    TW_SCALAR() = default;
-    template <typename Number, typename = std::enable_if_t<std::is_arithmetic<Number>::value>>
-    TW_SCALAR(Number x) : bits((unsigned short)TW_FORMAT::narrow(tilewright::narrowable(x))) {}
-    TW_SCALAR(TW_RAW raw) : bits(raw.x) {}
-    operator TW_RAW() const { return TW_RAW{bits}; }
-    operator float() const { return TW_FORMAT::widen(bits); }
+  TW_SCALAR() = default;
+  template <typename Number, typename = std::enable_if_t<std::is_arithmetic<Number>::value>>
+  TW_SCALAR(Number x) : bits((unsigned short)TW_FORMAT::narrow(emulator::narrowable(x))) {}
+  TW_SCALAR(TW_RAW raw) : bits(raw.x) {}
+  operator TW_RAW() const { return TW_RAW{bits}; }
+  operator float() const { return TW_FORMAT::widen(bits); }
 };
 
 struct alignas(4) TW_PAIR {
-    TW_SCALAR x, y;
+  TW_SCALAR x, y;
 
-    TW_PAIR() = default;
-    TW_PAIR(TW_SCALAR low, TW_SCALAR high) : x(low), y(high) {}
-    TW_PAIR(TW_PAIR_RAW raw) : x(TW_RAW{raw.x}), y(TW_RAW{raw.y}) {}
-    operator TW_PAIR_RAW() const { return TW_PAIR_RAW{x.bits, y.bits}; }
+#ifdef EMULATOR_CHECKED  // copied as one access, as a GPU does
+  typedef unsigned Word __attribute__((may_alias));
+  __attribute__((always_inline)) TW_PAIR(const TW_PAIR& other) { *(Word*)this = *(const Word*)&other; }
+  __attribute__((always_inline)) TW_PAIR& operator=(const TW_PAIR& other) { *(Word*)this = *(const Word*)&other; return *this; }
+#endif
+  TW_PAIR() = default;
+  TW_PAIR(TW_SCALAR low, TW_SCALAR high) : x(low), y(high) {}
+  TW_PAIR(TW_PAIR_RAW raw) : x(TW_RAW{raw.x}), y(TW_RAW{raw.y}) {}
+  operator TW_PAIR_RAW() const { return TW_PAIR_RAW{x.bits, y.bits}; }
 };
 
 inline float __low2float(TW_PAIR p) { return (float)p.x; }
@@ -63,24 +68,24 @@ inline TW_PAIR __lowhigh2highlow(TW_PAIR p) { return TW_PAIR(p.y, p.x); }
 // ---- arithmetic: of scalars, of pairs, as operators
 
 #define TW_BINARY(scalar, pair, expression)                                                        \
-    inline TW_SCALAR scalar(TW_SCALAR a, TW_SCALAR b) {                                            \
-        float x = (float)a, y = (float)b;                                                          \
-        return TW_SCALAR((float)(expression));                                                     \
-    }                                                                                              \
-    inline TW_PAIR pair(TW_PAIR a, TW_PAIR b) { return TW_PAIR(scalar(a.x, b.x), scalar(a.y, b.y)); }
+  inline TW_SCALAR scalar(TW_SCALAR a, TW_SCALAR b) {                                            \
+    float x = (float)a, y = (float)b;                                                          \
+    return TW_SCALAR((float)(expression));                                                     \
+  }                                                                                              \
+  inline TW_PAIR pair(TW_PAIR a, TW_PAIR b) { return TW_PAIR(scalar(a.x, b.x), scalar(a.y, b.y)); }
 
 #define TW_SATURATED(scalar, pair, expression)                                                     \
-    inline TW_SCALAR scalar(TW_SCALAR a, TW_SCALAR b) {                                            \
-        float x = (float)a, y = (float)b, r = (float)TW_SCALAR((float)(expression));               \
-        return TW_SCALAR(r > 0 ? r < 1 ? r : 1.0f : 0.0f);                                         \
-    }                                                                                              \
-    inline TW_PAIR pair(TW_PAIR a, TW_PAIR b) { return TW_PAIR(scalar(a.x, b.x), scalar(a.y, b.y)); }
+  inline TW_SCALAR scalar(TW_SCALAR a, TW_SCALAR b) {                                            \
+    float x = (float)a, y = (float)b, r = (float)TW_SCALAR((float)(expression));               \
+    return TW_SCALAR(r > 0 ? r < 1 ? r : 1.0f : 0.0f);                                         \
+  }                                                                                              \
+  inline TW_PAIR pair(TW_PAIR a, TW_PAIR b) { return TW_PAIR(scalar(a.x, b.x), scalar(a.y, b.y)); }
 
 #define TW_OPERATOR(sign, scalar, pair)                                                            \
-    inline TW_SCALAR operator sign(TW_SCALAR a, TW_SCALAR b) { return scalar(a, b); }              \
-    inline TW_PAIR operator sign(TW_PAIR a, TW_PAIR b) { return pair(a, b); }                      \
-    inline TW_SCALAR &operator sign##=(TW_SCALAR &a, TW_SCALAR b) { return a = scalar(a, b); }     \
-    inline TW_PAIR &operator sign##=(TW_PAIR &a, TW_PAIR b) { return a = pair(a, b); }
+  inline TW_SCALAR operator sign(TW_SCALAR a, TW_SCALAR b) { return scalar(a, b); }              \
+  inline TW_PAIR operator sign(TW_PAIR a, TW_PAIR b) { return pair(a, b); }                      \
+  inline TW_SCALAR &operator sign##=(TW_SCALAR &a, TW_SCALAR b) { return a = scalar(a, b); }     \
+  inline TW_PAIR &operator sign##=(TW_PAIR &a, TW_PAIR b) { return a = pair(a, b); }
 
 TW_BINARY(__hadd, __hadd2, x + y)
 TW_BINARY(__hsub, __hsub2, x - y)
@@ -113,25 +118,25 @@ inline TW_PAIR operator-(TW_PAIR p) { return __hneg2(p); }
 inline TW_SCALAR &operator++(TW_SCALAR &x) { return x = __hadd(x, TW_SCALAR(1.0f)); }
 inline TW_SCALAR &operator--(TW_SCALAR &x) { return x = __hsub(x, TW_SCALAR(1.0f)); }
 
-inline TW_SCALAR __hfma(TW_SCALAR a, TW_SCALAR b, TW_SCALAR c) { return TW_SCALAR(tilewright::fused_to_odd((float)a, (float)b, (float)c)); }
+inline TW_SCALAR __hfma(TW_SCALAR a, TW_SCALAR b, TW_SCALAR c) { return TW_SCALAR(emulator::fused_to_odd((float)a, (float)b, (float)c)); }
 inline TW_PAIR __hfma2(TW_PAIR a, TW_PAIR b, TW_PAIR c) { return TW_PAIR(__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)); }
 inline TW_SCALAR __hfma_relu(TW_SCALAR a, TW_SCALAR b, TW_SCALAR c) { return __hmax_nan(__hfma(a, b, c), TW_SCALAR(0.0f)); }
 inline TW_PAIR __hfma2_relu(TW_PAIR a, TW_PAIR b, TW_PAIR c) { return TW_PAIR(__hfma_relu(a.x, b.x, c.x), __hfma_relu(a.y, b.y, c.y)); }
 inline TW_SCALAR __hfma_sat(TW_SCALAR a, TW_SCALAR b, TW_SCALAR c) {
-    float r = (float)__hfma(a, b, c);
-    return TW_SCALAR(r > 0 ? r < 1 ? r : 1.0f : 0.0f);
+  float r = (float)__hfma(a, b, c);
+  return TW_SCALAR(r > 0 ? r < 1 ? r : 1.0f : 0.0f);
 }
 inline TW_PAIR __hfma2_sat(TW_PAIR a, TW_PAIR b, TW_PAIR c) { return TW_PAIR(__hfma_sat(a.x, b.x, c.x), __hfma_sat(a.y, b.y, c.y)); }
 
 // ---- comparisons: of scalars; of pairs, giving a pair of 0 and 1, or whether it holds for both
 
 #define TW_COMPARISON(word, sign)                                                                                                      \
-    inline bool __h##word(TW_SCALAR a, TW_SCALAR b) { return (float)a sign(float) b; }                                                  \
-    inline TW_PAIR __h##word##2(TW_PAIR a, TW_PAIR b) { return TW_PAIR(TW_SCALAR(__h##word(a.x, b.x) ? 1.0f : 0.0f), TW_SCALAR(__h##word(a.y, b.y) ? 1.0f : 0.0f)); } \
-    inline bool __hb##word##2(TW_PAIR a, TW_PAIR b) { return __h##word(a.x, b.x) && __h##word(a.y, b.y); }                              \
-    inline bool operator sign(TW_SCALAR a, TW_SCALAR b) { return __h##word(a, b); }                                                     \
-    inline bool operator sign(TW_PAIR a, TW_PAIR b) { return __hb##word##2(a, b); }                                                     \
-    inline bool __h##word##u(TW_SCALAR a, TW_SCALAR b) { return (float)a sign(float) b || (float)a != (float)a || (float)b != (float)b; }
+  inline bool __h##word(TW_SCALAR a, TW_SCALAR b) { return (float)a sign(float) b; }                                                  \
+  inline TW_PAIR __h##word##2(TW_PAIR a, TW_PAIR b) { return TW_PAIR(TW_SCALAR(__h##word(a.x, b.x) ? 1.0f : 0.0f), TW_SCALAR(__h##word(a.y, b.y) ? 1.0f : 0.0f)); } \
+  inline bool __hb##word##2(TW_PAIR a, TW_PAIR b) { return __h##word(a.x, b.x) && __h##word(a.y, b.y); }                              \
+  inline bool operator sign(TW_SCALAR a, TW_SCALAR b) { return __h##word(a, b); }                                                     \
+  inline bool operator sign(TW_PAIR a, TW_PAIR b) { return __hb##word##2(a, b); }                                                     \
+  inline bool __h##word##u(TW_SCALAR a, TW_SCALAR b) { return (float)a sign(float) b || (float)a != (float)a || (float)b != (float)b; }
 
 TW_COMPARISON(eq, ==)
 TW_COMPARISON(lt, <)
@@ -151,11 +156,11 @@ inline int __hisinf(TW_SCALAR x) { return __builtin_isinf((float)x) ? (x.bits & 
 // ---- functions, by those of float. The hardware's are approximations too: h2exp and its like are not the same to the last bit.
 
 #define TW_FUNCTION(name, expression)                                                              \
-    inline TW_SCALAR h##name(TW_SCALAR a) {                                                        \
-        float x = (float)a;                                                                        \
-        return TW_SCALAR((float)(expression));                                                     \
-    }                                                                                              \
-    inline TW_PAIR h2##name(TW_PAIR p) { return TW_PAIR(h##name(p.x), h##name(p.y)); }
+  inline TW_SCALAR h##name(TW_SCALAR a) {                                                        \
+    float x = (float)a;                                                                        \
+    return TW_SCALAR((float)(expression));                                                     \
+  }                                                                                              \
+  inline TW_PAIR h2##name(TW_PAIR p) { return TW_PAIR(h##name(p.x), h##name(p.y)); }
 
 TW_FUNCTION(sqrt, __builtin_sqrtf(x))
 TW_FUNCTION(rsqrt, 1.0 / __builtin_sqrt(x))
