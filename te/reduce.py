@@ -141,18 +141,23 @@ def _single(combine: Callable[[Expr, Expr], Expr], identity: Callable[[DType], A
     return Reducer(lambda x, y: (combine(x[0], y[0]),), lambda t: (tir.const(identity(t[0]), t[0]),), name)
 
 
-def _lowest(kind: DType) -> Any:
-    return -float("inf") if kind.is_float else kind.low
+_WITHOUT_INFINITY = "float8_e4m3"  # whose largest value is 448, and for which an infinity is NaN
 
 
-def _highest(kind: DType) -> Any:
-    return float("inf") if kind.is_float else kind.high
+def lowest(kind: DType) -> Any:
+    """The value of a dtype that none is below: minus infinity where it has one."""
+    return -float("inf") if kind.is_float and kind != _WITHOUT_INFINITY else kind.low
+
+
+def highest(kind: DType) -> Any:
+    """The value of a dtype that none is above."""
+    return float("inf") if kind.is_float and kind != _WITHOUT_INFINITY else kind.high
 
 
 _SUM = _single(tir.add, lambda kind: 0, "sum")
 _PROD = _single(tir.mul, lambda kind: 1, "prod")
-_MIN = _single(tir.minimum, _highest, "min")
-_MAX = _single(tir.maximum, _lowest, "max")
+_MIN = _single(tir.minimum, highest, "min")
+_MAX = _single(tir.maximum, lowest, "max")
 _ANY = _single(tir.logical_or, lambda kind: False, "any")
 _ALL = _single(tir.logical_and, lambda kind: True, "all")
 
@@ -170,7 +175,7 @@ def prod(expr: Any, axis: Any, where: Any = None, init: Any = None) -> Reduction
 
 
 def min(expr: Any, *others: Any, axis: Any = None, where: Any = None, init: Any = None) -> Any:
-    """The smallest value over the reduce axes (of none: +inf, or the largest integer), or elementwise of several values.
+    """The smallest value over the reduce axes (of none: the largest value, +inf or that of the integers), or elementwise of several values.
 
     NaN propagates, as in NumPy.
     """
@@ -178,7 +183,7 @@ def min(expr: Any, *others: Any, axis: Any = None, where: Any = None, init: Any 
 
 
 def max(expr: Any, *others: Any, axis: Any = None, where: Any = None, init: Any = None) -> Any:
-    """The largest value over the reduce axes (of none: -inf, or the smallest integer), or elementwise of several values.
+    """The largest value over the reduce axes (of none: the smallest value, -inf or that of the integers), or elementwise of several values.
 
     NaN propagates, as in NumPy.
     """
@@ -232,8 +237,8 @@ def _below(a: Expr, b: Expr) -> Expr:
     return tir.logical_and(tir.logical_not(tir.le(b, a)), tir.logical_not(call("isnan", b)))
 
 
-_ARGMAX = _arg_reducer(_above, _lowest, "argmax")
-_ARGMIN = _arg_reducer(_below, _highest, "argmin")
+_ARGMAX = _arg_reducer(_above, lowest, "argmax")
+_ARGMIN = _arg_reducer(_below, highest, "argmin")
 
 
 def argmax(values: Any, axis: Any, where: Any = None, init: Any = None) -> Reduction:

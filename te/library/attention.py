@@ -9,7 +9,7 @@ import numpy as np
 from ...tir.errors import TEError
 from .. import api, reduce
 from ..axis import reduce_axis
-from .operator import Operator, check_sizes, operator, wide
+from .operator import Operator, check_sizes, operator, wide, working_dtype
 
 
 @operator
@@ -20,7 +20,8 @@ def attention(
 
     Q[B, H, Sq, D], K and V[B, kv_heads, Sk, D], O[B, H, Sq, D]. Several query heads share a head of K and V where `kv_heads` is less than
     H: g = h // (H / kv_heads). `causal`: query i sees the keys j <= i + Sk - Sq, so the last query sees all. `mask`: an additive mask
-    M[B, 1, Sq, Sk] is the fourth argument. A row that sees no key at all (masked with -inf throughout) gives 0.
+    M[B, 1, Sq, Sk] is the fourth argument. A row that sees no key at all (masked with -inf throughout) gives 0. Scores, weights and sums of float16
+    and bfloat16 are float32.
 
     A. Vaswani et al., "Attention Is All You Need", arXiv:1706.03762; J. Ainslie et al., "GQA", arXiv:2305.13245.
     """
@@ -34,14 +35,14 @@ def attention(
     K, V = api.placeholder((B, heads, Sk, D), dtype, "K"), api.placeholder((B, heads, Sk, D), dtype, "V")
     M = api.placeholder((B, 1, Sq, Sk), dtype, "M")
     d, j1, j2, j3 = reduce_axis((0, D), "d"), reduce_axis((0, Sk), "j1"), reduce_axis((0, Sk), "j2"), reduce_axis((0, Sk), "j3")
-    factor = D**-0.5
+    factor, acc = D**-0.5, working_dtype("attention", dtype)
 
-    T = api.compute((B, H, Sq, Sk), lambda b, h, i, j: reduce.sum(Q[b, h, i, d] * K[b, h // share, j, d], axis=d), "T")
+    T = api.compute((B, H, Sq, Sk), lambda b, h, i, j: reduce.sum(Q[b, h, i, d].astype(acc) * K[b, h // share, j, d].astype(acc), axis=d), "T")
 
     def score(b: Any, h: Any, i: Any, j: Any) -> Any:
         s = T[b, h, i, j] * factor
         if mask:
-            s = s + M[b, 0, i, j]
+            s = s + M[b, 0, i, j].astype(acc)
         return api.select(j <= i + (Sk - Sq), s, -float("inf")) if causal else s
 
     S = api.compute((B, H, Sq, Sk), score, "S")
@@ -49,16 +50,16 @@ def attention(
 
     def weight(b: Any, h: Any, i: Any, j: Any) -> Any:
         # of a row of -inf the maximum is taken finite, so that its weights are exp(-inf) = 0 and not exp(-inf + inf)
-        largest = api.maximum(m[b, h, i], api.min_value(dtype)) if causal or mask else m[b, h, i]
+        largest = api.maximum(m[b, h, i], api.min_value(acc)) if causal or mask else m[b, h, i]
         return api.exp(S[b, h, i, j] - largest)
 
     E = api.compute((B, H, Sq, Sk), weight, "E")
     z = api.compute((B, H, Sq), lambda b, h, i: reduce.sum(E[b, h, i, j2], axis=j2), "z")
-    U = api.compute((B, H, Sq, D), lambda b, h, i, e: reduce.sum(E[b, h, i, j3] * V[b, h // share, j3, e], axis=j3), "U")
+    U = api.compute((B, H, Sq, D), lambda b, h, i, e: reduce.sum(E[b, h, i, j3] * V[b, h // share, j3, e].astype(acc), axis=j3), "U")
 
     def row(b: Any, h: Any, i: Any, e: Any) -> Any:
         quotient = U[b, h, i, e] / z[b, h, i]
-        return api.select(z[b, h, i] == 0.0, 0.0, quotient) if causal or mask else quotient
+        return (api.select(z[b, h, i] == 0.0, 0.0, quotient) if causal or mask else quotient).astype(dtype)
 
     O = api.compute((B, H, Sq, D), row, "O", tag="attention")
 

@@ -11,7 +11,7 @@ from ...tir.errors import TEError
 from .. import api, reduce
 from ..axis import reduce_axis
 from .conv2d import Sizes, output_extent, pad_spatial, reference_conv2d
-from .operator import Operator, accumulator, check_sizes, operator, pair, wide
+from .operator import Operator, accumulator, check_sizes, operator, pair, wide, working_dtype
 
 
 @operator
@@ -137,7 +137,8 @@ def conv2d_winograd(N: int, CI: int, H: int, W: int, CO: int, m: int = 2, paddin
     """conv2d with a 3 by 3 kernel and stride 1 (X[N, CI, H, W], F[CO, CI, 3, 3]) by Winograd's minimal filtering.
 
     Tiles of `m` by `m` results (2 or 4) take (m + 2)^2 products for each pair of channels, where the definition takes 9 m^2: 2.25 and 4 times fewer. It
-    rounds more than conv2d does, for m = 4 by about two digits. `flops` counts those of conv2d, so that speeds compare.
+    rounds more than conv2d does, for m = 4 by about two digits; of float16 and bfloat16 all but the result is
+    float32. `flops` counts those of conv2d, so that speeds compare.
 
     A. Lavin, S. Gray, "Fast Algorithms for Convolutional Neural Networks", arXiv:1509.09308.
     """
@@ -147,19 +148,18 @@ def conv2d_winograd(N: int, CI: int, H: int, W: int, CO: int, m: int = 2, paddin
     ph, pw = pair(padding, "padding", 0)
     OH, OW = output_extent(H, 3, 1, ph, 1, "conv2d_winograd, height"), output_extent(W, 3, 1, pw, 1, "conv2d_winograd, width")
     X, F = api.placeholder((N, CI, H, W), dtype, "X"), api.placeholder((CO, CI, 3, 3), dtype, "W")
-    if not X.dtype.is_float:
-        raise TEError(f"conv2d_winograd: dtype {dtype}: its transformations have fractions, expected a float")
+    acc = working_dtype("conv2d_winograd", dtype)
     BT, G, AT = _WINOGRAD[m]
     a, TH, TW = m + 2, -(-OH // m), -(-OW // m)
     tiles = N * TH * TW
 
     def matrix(values: Matrix, i: Any, j: Any) -> Any:
         """An element of a constant matrix at variable indices: a chain of choices, decided where the loops are unrolled."""
-        chosen: Any = api.const(0, dtype)
+        chosen: Any = api.const(0, acc)
         for row, line in enumerate(values):
             for column, value in enumerate(line):
                 if value:
-                    chosen = api.select(reduce.all(i == row, j == column), api.const(value, dtype), chosen)
+                    chosen = api.select(reduce.all(i == row, j == column), api.const(value, acc), chosen)
         return chosen
 
     def tile(c: Any, t: Any, u: Any, v: Any) -> Any:
@@ -170,12 +170,14 @@ def conv2d_winograd(N: int, CI: int, H: int, W: int, CO: int, m: int = 2, paddin
     u, v = reduce_axis((0, a), "u"), reduce_axis((0, a), "v")
     V = api.compute(
         (a, a, CI, tiles),
-        lambda i, j, c, t: reduce.sum(matrix(BT, i, u) * D[c, t, u, v] * matrix(BT, j, v), axis=[u, v]),
+        lambda i, j, c, t: reduce.sum(matrix(BT, i, u) * D[c, t, u, v].astype(acc) * matrix(BT, j, v), axis=[u, v]),
         "V",
         tag="winograd_input",
     )
     r, q = reduce_axis((0, 3), "r"), reduce_axis((0, 3), "q")
-    U = api.compute((a, a, CO, CI), lambda i, j, o, c: reduce.sum(matrix(G, i, r) * F[o, c, r, q] * matrix(G, j, q), axis=[r, q]), "U", tag="winograd_kernel")
+    U = api.compute(
+        (a, a, CO, CI), lambda i, j, o, c: reduce.sum(matrix(G, i, r) * F[o, c, r, q].astype(acc) * matrix(G, j, q), axis=[r, q]), "U", tag="winograd_kernel"
+    )
     c = reduce_axis((0, CI), "c")
     M = api.compute((a, a, CO, tiles), lambda i, j, o, t: reduce.sum(U[i, j, o, c] * V[i, j, c, t], axis=c), "M", tag="batch_matmul")
     e, f = reduce_axis((0, a), "e"), reduce_axis((0, a), "f")
@@ -185,7 +187,7 @@ def conv2d_winograd(N: int, CI: int, H: int, W: int, CO: int, m: int = 2, paddin
         "R",
         tag="winograd_output",
     )
-    Y = api.compute((N, CO, OH, OW), lambda n, o, y, x: R[o, (n * TH + y // m) * TW + x // m, y % m, x % m], "Y", tag="conv2d_winograd")
+    Y = api.compute((N, CO, OH, OW), lambda n, o, y, x: R[o, (n * TH + y // m) * TW + x // m, y % m, x % m].astype(dtype), "Y", tag="conv2d_winograd")
 
     def reference(x: Any, w: Any) -> Any:
         return reference_conv2d(x, w, (1, 1), (ph, pw), (1, 1), 1)

@@ -1,4 +1,4 @@
-"""Elementwise operators and data movement: relu, gelu, silu, transpose."""
+"""Elementwise operators and data movement: relu, gelu, silu, transpose. Functions of float16 and bfloat16 are computed in float32 and rounded once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import api
-from .operator import Operator, check_dims, operator, wide
+from .operator import Operator, check_dims, operator, wide, working_dtype
 
 
 def _elementwise(shape: Sequence[int], dtype: str, name: str, value: Callable[[Any], Any], reference: Callable[[Any], Any], flops: int) -> Operator:
@@ -32,12 +32,17 @@ def gelu(shape: Sequence[int], dtype: str = "float32") -> Operator:
 
     The tanh form of D. Hendrycks, K. Gimpel, "Gaussian Error Linear Units", arXiv:1606.08415.
     """
-    factor = sqrt(2 / pi)
+    factor, acc = sqrt(2 / pi), working_dtype("gelu", dtype)
+
+    def value(x: Any) -> Any:
+        x = x.astype(acc)
+        return (x * 0.5 * (1.0 + api.tanh(factor * (x + 0.044715 * (x * x * x))))).astype(dtype)
+
     return _elementwise(
         shape,
         dtype,
         "gelu",
-        lambda x: x * 0.5 * (1.0 + api.tanh(factor * (x + 0.044715 * (x * x * x)))),
+        value,
         lambda x: x / 2 * (1 + np.tanh(factor * (x + 0.044715 * x**3))),
         8,
     )
@@ -46,7 +51,8 @@ def gelu(shape: Sequence[int], dtype: str = "float32") -> Operator:
 @operator
 def silu(shape: Sequence[int], dtype: str = "float32") -> Operator:
     """Y = X / (1 + exp(-X)), elementwise."""
-    return _elementwise(shape, dtype, "silu", lambda x: x * api.sigmoid(x), lambda x: x / (1 + np.exp(-x)), 2)
+    acc = working_dtype("silu", dtype)
+    return _elementwise(shape, dtype, "silu", lambda x: (x.astype(acc) * api.sigmoid(x.astype(acc))).astype(dtype), lambda x: x / (1 + np.exp(-x)), 2)
 
 
 @operator

@@ -1,4 +1,4 @@
-"""Normalisations: softmax, layer_norm, rms_norm, batch_norm."""
+"""Normalisations: softmax, layer_norm, rms_norm, batch_norm. Those of float16 and bfloat16 are computed in float32 and rounded once, at the end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...tir.errors import TEError
 from .. import api, reduce
 from ..axis import reduce_axis
 from ..tensor import Tensor
-from .operator import Operator, check_dims, operator, wide
+from .operator import Operator, check_dims, operator, wide, working_dtype
 
 
 @operator
@@ -21,11 +21,12 @@ def softmax(shape: Sequence[int], dtype: str = "float32") -> Operator:
     shape = check_dims(shape)
     rows, D = shape[:-1], shape[-1]
     X = api.placeholder(shape, dtype, "X")
+    acc = working_dtype("softmax", dtype)
     k, j = reduce_axis((0, D), "k"), reduce_axis((0, D), "j")
     m = api.compute(rows, lambda *i: reduce.max(X(*i, k), axis=k), "m")
-    E = api.compute(shape, lambda *i: api.exp(X(*i) - m(*i[:-1])), "E")
+    E = api.compute(shape, lambda *i: api.exp(X(*i).astype(acc) - m(*i[:-1]).astype(acc)), "E")
     z = api.compute(rows, lambda *i: reduce.sum(E(*i, j), axis=j), "z")
-    Y = api.compute(shape, lambda *i: E(*i) / z(*i[:-1]), "Y", tag="softmax")
+    Y = api.compute(shape, lambda *i: (E(*i) / z(*i[:-1])).astype(dtype), "Y", tag="softmax")
 
     def reference(x: Any) -> Any:
         (x,) = wide(x)
@@ -46,20 +47,21 @@ def layer_norm(shape: Sequence[int], eps: float = 1e-5, affine: bool = False, dt
     rows, D = shape[:-1], shape[-1]
     X = api.placeholder(shape, dtype, "X")
     G, B = api.placeholder((D,), dtype, "G"), api.placeholder((D,), dtype, "B")
+    acc = working_dtype("layer_norm", dtype)
     k, j = reduce_axis((0, D), "k"), reduce_axis((0, D), "j")
-    total = api.compute(rows, lambda *i: reduce.sum(X(*i, k), axis=k), "total")
+    total = api.compute(rows, lambda *i: reduce.sum(X(*i, k).astype(acc), axis=k), "total")
     mean = api.compute(rows, lambda *i: total(*i) * (1.0 / D), "mean")
 
     def squared_deviation(*i: Any) -> Any:
-        d = X(*i, j) - mean(*i)
+        d = X(*i, j).astype(acc) - mean(*i)
         return reduce.sum(d * d, axis=j)
 
     spread = api.compute(rows, squared_deviation, "spread")
     scale = api.compute(rows, lambda *i: api.rsqrt(spread(*i) * (1.0 / D) + eps), "scale")
 
     def normalised(*i: Any) -> Any:
-        y = (X(*i) - mean(*i[:-1])) * scale(*i[:-1])
-        return y * G[i[-1]] + B[i[-1]] if affine else y
+        y = (X(*i).astype(acc) - mean(*i[:-1])) * scale(*i[:-1])
+        return (y * G[i[-1]].astype(acc) + B[i[-1]].astype(acc) if affine else y).astype(dtype)
 
     Y = api.compute(shape, normalised, "Y", tag="layer_norm")
 
@@ -80,13 +82,14 @@ def rms_norm(shape: Sequence[int], eps: float = 1e-5, affine: bool = False, dtyp
     shape = check_dims(shape)
     rows, D = shape[:-1], shape[-1]
     X, G = api.placeholder(shape, dtype, "X"), api.placeholder((D,), dtype, "G")
+    acc = working_dtype("rms_norm", dtype)
     k = reduce_axis((0, D), "k")
-    squares = api.compute(rows, lambda *i: reduce.sum(X(*i, k) * X(*i, k), axis=k), "squares")
+    squares = api.compute(rows, lambda *i: reduce.sum(X(*i, k).astype(acc) * X(*i, k).astype(acc), axis=k), "squares")
     scale = api.compute(rows, lambda *i: api.rsqrt(squares(*i) * (1.0 / D) + eps), "scale")
 
     def normalised(*i: Any) -> Any:
-        y = X(*i) * scale(*i[:-1])
-        return y * G[i[-1]] if affine else y
+        y = X(*i).astype(acc) * scale(*i[:-1])
+        return (y * G[i[-1]].astype(acc) if affine else y).astype(dtype)
 
     Y = api.compute(shape, normalised, "Y", tag="rms_norm")
 
@@ -110,8 +113,13 @@ def batch_norm(shape: Sequence[int], eps: float = 1e-5, dtype: str = "float32") 
     C = shape[1]
     X = api.placeholder(shape, dtype, "X")
     M, V, G, B = (api.placeholder((C,), dtype, name) for name in ("M", "V", "G", "B"))
-    scale = api.compute((C,), lambda c: G[c] * api.rsqrt(V[c] + eps), "scale")
-    Y = api.compute(shape, lambda *i: (X(*i) - M[i[1]]) * scale[i[1]] + B[i[1]], "Y", tag="batch_norm")
+    acc = working_dtype("batch_norm", dtype)
+    scale = api.compute((C,), lambda c: G[c].astype(acc) * api.rsqrt(V[c].astype(acc) + eps), "scale")
+
+    def normalised(*i: Any) -> Any:
+        return ((X(*i).astype(acc) - M[i[1]].astype(acc)) * scale[i[1]] + B[i[1]].astype(acc)).astype(dtype)
+
+    Y = api.compute(shape, normalised, "Y", tag="batch_norm")
 
     def reference(x: Any, m: Any, v: Any, g: Any, b: Any) -> Any:
         x, m, v, g, b = wide(x, *(a.reshape(-1, *[1] * (x.ndim - 2)) for a in (m, v, g, b)))

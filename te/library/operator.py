@@ -109,6 +109,18 @@ def accumulator(dtype: str, acc_dtype: str | None) -> str:
     return "int32" if kind.is_integer and kind.bits < 32 else kind
 
 
+def working_dtype(what: str, dtype: str) -> str:
+    """The dtype in which an operator on real numbers computes: float32 for the floats of 16 bits, whose sums would stop growing; else theirs.
+
+    A TEError for a dtype whose values the results are not among, or which is stored only.
+    """
+    kind = dtype_named(dtype)
+    if not kind.is_float or kind.bits == 8:
+        why = "a storage type on which nothing is computed" if kind.is_float else "but its results are no integers"
+        raise TEError(f"{what}: dtype is {kind}, {why}: expected float16, bfloat16, float32 or float64; cast first")
+    return "float32" if kind.bits == 16 else kind
+
+
 def wide(*arrays: Any) -> list[Any]:
     """Arrays for a reference: floats as float64, integers as int64."""
     return [a.astype("int64" if a.dtype.kind in "iub" else "float64") for a in arrays]
