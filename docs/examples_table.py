@@ -174,7 +174,7 @@ ILLEGAL = {
         ("pipeline", "s[B].bind(i, j)"),
         ("pipeline", "s[B].bind(i, te.thread_axis('blockIdx.x'))\ns[B].bind(i, te.thread_axis('threadIdx.x'))"),
         ("pipeline", "s[B].bind(i, te.thread_axis('threadIdx.x'))\ns[B].bind(j, te.thread_axis('threadIdx.x'))"),
-        ("pipeline", "s[B].bind(i, te.thread_axis(8, 'threadIdx.x'))"),
+        ("pipeline", "s[D].bind(D.op.axis[0], te.thread_axis(8, 'threadIdx.x'))"),
     ],
     "pragma": [("pipeline", "s[B].pragma(j, 'import_llvm', 1)"), ("pipeline", "s[B].pragma(j, 'unroll', 0)")],
     "prefetch": [("pipeline", "s[D].prefetch(A, D.op.axis[0], 1)"), ("pipeline", "s[B].prefetch(A, i, 0)")],

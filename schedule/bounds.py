@@ -49,7 +49,8 @@ class StageLoops:
     `body`, `condition`, `init`: its expressions, inlined stages put in. `origin`, `shape`: the region of the tensor it computes. `extents` of all its
     axes; `variables`, the loop variable of each leaf; `position` of each axis (from 0) and `value` of each axis variable, in terms of loop variables;
     `guards`; `enclosing`: the loops of other stages around it, outermost first, as (variable, extent); `threads`: of all loops around and of it that are bound,
-    the index; `scope`: where its result lives; `rolling`: of a rolling buffer, how it moves.
+    the index; `scope`: where its result lives; `rolling`: of a rolling buffer, how it moves; `states`: of a scan, the part of each output that it computes, by
+    origin and shape, with all of time.
     """
 
     stage: Any
@@ -67,6 +68,7 @@ class StageLoops:
     threads: dict[Var, str] = field(default_factory=dict)
     scope: str = "global"
     rolling: Rolling | None = None
+    states: list[tuple[list[Expr], list[Extent]]] = field(default_factory=list)
 
     @property
     def expressions(self) -> tuple[Expr, ...]:
@@ -76,6 +78,13 @@ class StageLoops:
     def own_loops(self) -> list[tuple[Var, Extent]]:
         """The loops of the stage itself, outermost first."""
         return [(self.variables[leaf], self.extents[leaf]) for leaf in self.stage.leaf_iter_vars]
+
+    def fixed(self) -> set[Var]:
+        """The variables of the loops around that stand still while it computes: all but the indices that its memory is shared over."""
+        return {v for v, _ in self.enclosing if v not in self.threads or not _covers(self.scope, self.threads[v])}
+
+
+Readers = dict[Any, list[tuple[StageLoops, Load]]]  # of each buffer, who reads it, and how
 
 
 class _Inline(Rewriter):
@@ -134,31 +143,57 @@ def attach_leaf(stage: Any) -> IterVar:
 def infer(all_loops: list[StageLoops]) -> None:
     """Fill in regions, extents, loop variables, values and guards of the stages (given producers first)."""
     done: dict[Any, StageLoops] = {}
-    readers: dict[Any, list[tuple[StageLoops, Load]]] = {}
+    readers: Readers = {}
+    waiting = []  # updates whose states are read only by stages that come before them
     for loops in reversed(all_loops):
-        stage = loops.stage
-        if stage.attach.kind == "root":
-            _surrounded_by_its_threads(loops)
-            loops.origin = [const(0) for _ in stage.op.axis]
-            loops.shape = [axis.dom.extent for axis in stage.op.axis]
-        elif stage.is_update:
-            _place_update(loops, done)
+        if loops.stage.is_update and _is_inside_a_loop(loops.stage.scan_stage) and not _reads_of_update(loops, done, readers):
+            waiting.append(loops)
         else:
-            if stage.threads:
-                raise ScheduleError(f"env_threads of stage {stage.name}: it is computed inside stage {stage.attach.consumer.name}, "
-                                    f"in whose grid it takes part; use s[{stage.name}].compute_root()")  # fmt: skip
-            _place(loops, done, readers)
-        _shape_loops(loops)
-        for e in loops.expressions:
-            for node in loads_of(e):
-                readers.setdefault(node.buffer, []).append((loops, node))
-        done[stage] = loops
+            _infer(loops, done, readers)
+    for loops in waiting:
+        _infer(loops, done, readers)
+    for loops in all_loops:
+        if loops.stage.is_scan and _is_inside_a_loop(loops.stage):
+            for (origin, shape), state in zip(loops.states, loops.stage.op.state, strict=True):
+                for reader, node in readers.get(state.buffer, ()):
+                    _check_read(loops, reader, node, origin, shape)
+    for loops in waiting:
+        for source in all_loops:
+            for node in (node for e in loops.expressions for node in loads_of(e) if any(node.buffer is t.buffer for t in source.stage.outputs)):
+                _check_read(done[loops.stage.scan_stage], loops, node, source.origin, source.shape)
+
+
+def _infer(loops: StageLoops, done: dict[Any, StageLoops], readers: Readers) -> None:
+    """As infer, of one stage, its readers done."""
+    stage = loops.stage
+    if stage.is_scan:
+        loops.states = [([const(0)] * t.ndim, list(t.shape)) for t in stage.outputs]
+    if stage.attach.kind == "root":
+        _surrounded_by_its_threads(loops)
+        loops.origin = [const(0) for _ in stage.op.axis]
+        loops.shape = [axis.dom.extent for axis in stage.op.axis]
+    elif stage.is_update:
+        _place_update(loops, done, readers)
+    else:
+        if stage.threads:
+            raise ScheduleError(f"env_threads of stage {stage.name}: it is computed inside stage {stage.attach.consumer.name}, "
+                                f"in whose grid it takes part; use s[{stage.name}].compute_root()")  # fmt: skip
+        _place(loops, done, readers)
+    _shape_loops(loops)
+    for e in loops.expressions:
+        for node in loads_of(e):
+            readers.setdefault(node.buffer, []).append((loops, node))
+    done[stage] = loops
+
+
+def _is_inside_a_loop(scan: Any) -> bool:
+    return bool(scan.attach.kind == "at")
 
 
 def _surrounded_by_its_threads(loops: StageLoops) -> None:
     """What env_threads asks for: loops around all of a stage at root."""
     for thread in loops.stage.threads:
-        variable = _loop_variable(thread.thread_tag, thread.dom.extent)
+        variable = loop_variable(thread.thread_tag, thread.dom.extent)
         loops.enclosing.append((variable, thread.dom.extent))
         loops.threads[variable] = thread.thread_tag
     loops.scope = loops.stage.scope or "global"
@@ -181,20 +216,61 @@ def _covers(scope: str, tag: str) -> bool:
     return scope == "global" or (scope.startswith(("warp", "wmma")) and tag == "threadIdx.x")
 
 
-def _place_update(loops: StageLoops, done: dict[Any, StageLoops]) -> None:
-    """An update is the whole of its tensor at the time of the step."""
-    scan, leaf = loops.stage.scan_stage, attach_leaf(loops.stage)
-    place = position_of(leaf, scan.leaf_iter_vars)
+def _reads_of_update(loops: StageLoops, done: dict[Any, StageLoops], readers: Readers) -> list[tuple[StageLoops, Load]]:
+    """What is read of an update: in its step, in later ones as a state, and after the scan as its result."""
+    op = done[loops.stage.scan_stage].stage.op
+    numbers = _numbers(op, loops.stage)
+    tensors = [*loops.stage.outputs, *(each for n in numbers for each in (op.outputs[n], op.state[n]))]
+    return [read for tensor in tensors for read in readers.get(tensor.buffer, ())]
+
+
+def _numbers(op: Any, stage: Any) -> list[int]:
+    """Which updates of a scan a stage computes."""
+    return [n for n, tensor in enumerate(op.update) if position_of(tensor, stage.outputs) is not None]
+
+
+def _place_update(loops: StageLoops, done: dict[Any, StageLoops], readers: Readers) -> None:
+    """An update is the whole of its tensor at the time of the step; of a scan inside a loop, the part that is read there."""
+    stage = loops.stage
+    scan = done[stage.scan_stage]
+    place = position_of(attach_leaf(stage), scan.stage.leaf_iter_vars)
     assert place is not None
-    loops.enclosing = [*done[scan].enclosing, *done[scan].own_loops()[: place + 1]]
-    loops.threads = {v: done[scan].threads[v] for v, _ in loops.enclosing if v in done[scan].threads}
-    loops.scope = loops.stage.scope or "global"
-    loops.origin = [const(0) for _ in loops.stage.op.axis]
-    loops.shape = [axis.dom.extent for axis in loops.stage.op.axis]
-    _at_the_step(loops, done[scan])
+    loops.enclosing = [*scan.enclosing, *scan.own_loops()[: place + 1]]
+    loops.threads = {v: scan.threads[v] for v, _ in loops.enclosing if v in scan.threads}
+    loops.scope = scan.scope
+    if _is_inside_a_loop(scan.stage):
+        _region(loops, _reads_of_update(loops, done, readers), scan.fixed())
+    else:
+        loops.origin = [const(0) for _ in stage.op.axis]
+        loops.shape = [axis.dom.extent for axis in stage.op.axis]
+    time = position_of(stage.time_axis, stage.op.axis)
+    assert time is not None
+    for n in _numbers(scan.stage.op, stage):
+        origin, shape = list(loops.origin), list(loops.shape)
+        origin[time], shape[time] = const(0), stage.op.axis[time].dom.extent
+        scan.states[n] = (origin, shape)
+    _at_the_step(loops, scan)
 
 
-def _place(loops: StageLoops, done: dict[Any, StageLoops], readers: dict[Any, list[tuple[StageLoops, Load]]]) -> None:
+def _check_read(scan: StageLoops, reader: StageLoops, node: Load, origin: Sequence[Expr], shape: Sequence[Extent]) -> None:
+    """A ScheduleError where a step of a scan inside a loop reads what is computed in other iterations of that loop. Time, the first index, is no part of it."""
+    analyzer, fixed = Analyzer(), scan.fixed()
+    for variable, extent in scan.enclosing:
+        if not isinstance(extent, int):
+            analyzer.bind(variable, (0, extent))
+    domains = {v: (const(0, v.dtype), sub(as_expr(e), const(1))) for v, e in (*reader.enclosing, *reader.own_loops()) if v not in fixed}
+    for index, begin, extent, full in list(zip(node.indices, origin, shape, node.buffer.shape, strict=True))[1:]:
+        if extent is full or extent == full:
+            continue
+        found = interval(substitute(index, reader.value), domains)
+        end = add(begin, as_expr(extent))
+        if found is None or not (analyzer.can_prove(le(begin, found[0])) and analyzer.can_prove(lt(found[1], end))):
+            at = f"{scan.stage.attach.consumer.axis_name(attach_leaf(scan.stage))} of stage {scan.stage.attach.consumer.name}"
+            raise ScheduleError(f"scan {scan.stage.name} is computed at axis {at}, for a part of its elements, but {reader.stage.name} reads {node}, "
+                                f"of which more is needed at each earlier step; use s[{scan.stage.name}].compute_root()")  # fmt: skip
+
+
+def _place(loops: StageLoops, done: dict[Any, StageLoops], readers: Readers) -> None:
     """The region and the surrounding loops of a stage that is computed at an axis of another."""
     stage = loops.stage
     consumer, axis = stage.attach.consumer, attach_leaf(stage)
@@ -220,8 +296,9 @@ def _place(loops: StageLoops, done: dict[Any, StageLoops], readers: dict[Any, li
     loops.enclosing = [*outer.enclosing, *outer.own_loops()[: place + 1]]
     loops.threads = {v: outer.threads[v] for v, _ in loops.enclosing if v in outer.threads}
     loops.scope = _scope(stage, loops.threads.values())
-    fixed = {v for v, _ in loops.enclosing if v not in loops.threads or not _covers(loops.scope, loops.threads[v])}
-    _region(loops, reads, fixed)
+    if stage.is_scan:
+        return  # what it computes is known when its updates are placed
+    _region(loops, reads, loops.fixed())
     if stage.time_axis is not None:
         _at_the_step(loops, done[stage.scan_stage])
     if stage.is_rolling:
@@ -302,6 +379,8 @@ def _region(loops: StageLoops, reads: list[tuple[StageLoops, Load]], fixed: set[
         seen.add((reader.stage, node))
         moving = [(v, e) for v, e in (*reader.enclosing, *reader.own_loops()) if v not in fixed]
         domains = {v: (const(0, v.dtype), sub(as_expr(e), const(1))) for v, e in moving}
+        if reader.stage.is_scan:
+            domains.update(_initial_domains(reader))
         for dimension, index in enumerate(node.indices):
             if whole[dimension]:
                 continue
@@ -326,6 +405,15 @@ def _region(loops: StageLoops, reads: list[tuple[StageLoops, Load]], fixed: set[
             loops.shape.append(max(extent, 0))
 
 
+def _initial_domains(scan: StageLoops) -> dict[Var, tuple[Expr, Expr]]:
+    """The values of the axes over which a scan copies its initial steps."""
+    found = {}
+    for axes, (origin, shape) in zip(scan.stage.op.init_axis, scan.states, strict=True):
+        for axis, begin, extent in zip(axes, origin, [axes[0].dom.extent, *shape[1:]], strict=True):
+            found[axis.var] = (begin, sub(add(begin, as_expr(extent)), const(1)))
+    return found
+
+
 def _at_the_step(loops: StageLoops, scan: StageLoops) -> None:
     """What a scan's step computes is wanted at the time of the step only."""
     place = position_of(loops.stage.time_axis, loops.stage.op.axis)
@@ -346,10 +434,11 @@ def _shape_loops(loops: StageLoops) -> None:
         for child, extent in zip(relation.children, relation.extents(parents), strict=True):
             extents[child] = extent
     for leaf in stage.leaf_iter_vars:
-        position[leaf] = loops.variables[leaf] = _loop_variable(stage.axis_name(leaf), extents[leaf])
+        position[leaf] = loops.variables[leaf] = loop_variable(stage.axis_name(leaf), extents[leaf])
         mark = stage.marks.get(leaf)
         if mark is not None and mark.thread is not None:
             loops.threads[loops.variables[leaf]] = mark.thread.thread_tag
+            _check_thread(stage, leaf, extents[leaf], mark.thread)
     for relation in reversed(stage.relations):
         found = relation.positions(tuple(position[child] for child in relation.children), extents)
         for parent, value in zip(relation.parents, found, strict=True):
@@ -363,6 +452,13 @@ def _shape_loops(loops: StageLoops) -> None:
         loops.value[axis.var] = add(as_expr(axis.dom.min), position[axis])
     _region_guards(loops)
     _store_guards(loops)
+
+
+def _check_thread(stage: Any, leaf: IterVar, extent: Extent, thread: IterVar) -> None:
+    most = None if thread.dom is None else thread.dom.extent
+    if isinstance(most, int) and isinstance(extent, int) and extent > most:
+        raise ScheduleError(f"bind on stage {stage.name}: axis {stage.axis_name(leaf)} has extent {extent} where it is computed, "
+                            f"{thread.thread_tag} has {most}; split the axis by {most} first")  # fmt: skip
 
 
 def _store_guards(loops: StageLoops) -> None:
@@ -381,7 +477,7 @@ def _store_guards(loops: StageLoops) -> None:
         loops.guards.append(_guard(loops, substitute(stage.predicate, values), False))
 
 
-def _loop_variable(name: str, extent: Extent) -> Var:
+def loop_variable(name: str, extent: Extent) -> Var:
     """A variable from 0 to the extent; int64 where int32 does not hold it."""
     most = extent if isinstance(extent, int) else constant_upper_bound(extent)
     last = None if most is None else max(most - 1, 0)

@@ -278,7 +278,8 @@ class LoopPrimitives(StageState):
             for i in range(100):            for i in thread[blockIdx.x](100):
                 ...                             ...
 
-        Raises ScheduleError if the axis is bound or marked already, or `thread` is not a thread axis.
+        Raises ScheduleError if the axis is bound or marked already, or `thread` is not a thread axis, or (when lowered: a stage inside another computes less)
+        has a smaller extent than the axis.
         """
         self.leaf(axis, "bind")
         if not isinstance(thread, IterVar) or thread.kind != "thread":
@@ -293,7 +294,7 @@ class LoopPrimitives(StageState):
                 raise ScheduleError(f"bind on stage {self.name}: {thread.thread_tag} is already bound to axis {self.axis_name(other)} of this stage")
         if thread.dom is not None:
             ours, theirs = self.nominal_extent(axis), thread.dom.extent
-            if isinstance(ours, int) and isinstance(theirs, int) and ours != theirs:
+            if self.is_output and isinstance(ours, int) and isinstance(theirs, int) and ours != theirs:
                 raise ScheduleError(f"bind on stage {self.name}: axis {self.axis_name(axis)} has extent {ours}, {thread.thread_tag} has {theirs}")
         self._mark_kind(axis, "thread", "bind")
         self.mark(axis).thread = thread

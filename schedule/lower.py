@@ -15,10 +15,10 @@ from ..te.op import PlaceholderOp
 from ..te.tensor import Tensor
 from ..tir.bounds import constant_bounds
 from ..tir.errors import ScheduleError, ScheduleWarning
-from ..tir.expr import Buffer, Expr, Load, Var, as_expr, load, logical_and
+from ..tir.expr import Buffer, Expr, Load, Var, add, as_expr, load, logical_and
 from ..tir.stmt import Allocate, AllReduce, Bind, CallExtern, Combination, For, Func, If, Prefetch, Produce, Stmt, Store, nested, seq
 from ..tir.visit import Substitute, loads_of, substitute, substitute_statement
-from .bounds import Guard, StageLoops, attach_leaf, infer, inlined
+from .bounds import Guard, StageLoops, attach_leaf, infer, inlined, loop_variable
 from .relation import Extent
 from .scan_storage import Access, ScanStorage
 from .schedule import Schedule
@@ -173,7 +173,7 @@ class _Emitter:
         if position_of(tensor, self.args) is not None:
             return Access(tensor.buffer, origin, None)
         if stage.is_scan:
-            return self.stored.access(loops.stage, tensor)
+            return self.stored.access(loops, tensor)
         shape: list[Extent] = list(tensor.shape if whole else loops.shape)
         if stage.layout is not None:
             shape = _layout_shape(stage, loops.shape)
@@ -208,13 +208,19 @@ class _Emitter:
             if position_of(init, self.stored.elsewhere) is not None:
                 continue
             axes = op.init_axis[number]
+            origin, shape = loops.states[number]
+            extents = [axes[0].dom.extent, *shape[1:]]
             access = self.access[tensor.buffer]
-            variables = [Var(a.name, a.var.dtype, a.var.bounds) for a in axes]
-            values: dict[Var, Expr] = {a.var: v for a, v in zip(axes, variables, strict=True)}
-            body: Stmt = Store(access.buffer, access.indices(variables), _Redirect(values, self.access).rewrite(loops.body[number]))
-            if not isinstance(op.state[0].shape[0], int):
-                body = If(variables[0] < op.state[0].shape[0], body)
-            nests.append(nested([For(v, as_expr(a.dom.extent), "serial", body) for v, a in zip(variables, axes, strict=True)], body))
+            variables = [loop_variable(a.name, extent) for a, extent in zip(axes, extents, strict=True)]
+            elements = [add(o, v) for o, v in zip(origin, variables, strict=True)]
+            values: dict[Var, Expr] = {a.var: e for a, e in zip(axes, elements, strict=True)}
+            body: Stmt = Store(access.buffer, access.indices(elements), _Redirect(values, self.access).rewrite(loops.body[number]))
+            inside = [] if isinstance(op.state[0].shape[0], int) else [elements[0] < op.state[0].shape[0]]
+            for element, extent, axis in zip(elements[1:], extents[1:], axes[1:], strict=True):
+                if extent is not axis.dom.extent and extent != axis.dom.extent:
+                    inside.append(element < axis.dom.extent)
+            body = _guarded([Guard(condition, False, set()) for condition in inside], body)
+            nests.append(nested([For(v, as_expr(e), "serial", body) for v, e in zip(variables, extents, strict=True)], body))
         return nests
 
     def produce_attached(self, consumer: Any, leaf: IterVar, bound: set[Var], body: Stmt) -> Stmt:

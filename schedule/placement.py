@@ -43,10 +43,12 @@ class PlacementPrimitives(StageState):
                 for ii in range(4):             for ii in range(4):
                     C[io * 4 + ii] = ...            C[io * 4 + ii] = B[ii] + 1
 
-        What regions of neighbouring iterations share is computed again. Raises ScheduleError if `axis` is no leaf of `consumer`, or this stage is an output or
+        What regions of neighbouring iterations share is computed again. A scan computes all its steps there, of the elements that are needed: each element of a
+        state may depend on its own past only. Raises ScheduleError if `axis` is no leaf of `consumer`, or this stage is an output or
         `consumer` itself. That every reader is inside that loop is checked when the schedule is lowered, so placements may be given in any order.
         """
-        self._not_an_output("compute_at", "which is computed as a whole; give a stage that it reads")
+        if self.is_output or not self.is_scan:
+            self._not_an_output("compute_at", "which is computed as a whole; give a stage that it reads")
         if self.is_update:
             raise ScheduleError(f"compute_at of stage {self.name}: it is an update of scan {self.scan_stage.name} and is computed in each step of that; "
                                 f"give a stage that it reads, or shape the loops of {self.name}")  # fmt: skip
@@ -80,8 +82,8 @@ class PlacementPrimitives(StageState):
 
         Raises ScheduleError for a reduction, a stage of several outputs, or an output of the schedule.
         """
-        self._not_an_output("compute_inline", "and must be stored; inline the stages it reads")
         op = self.compute_op("compute_inline")
+        self._not_an_output("compute_inline", "and must be stored; inline the stages it reads")
         if self.is_update:
             raise ScheduleError(f"compute_inline of stage {self.name}: it is an update of scan {self.scan_stage.name}, whose result is stored; "
                                 "inline the stages it reads")  # fmt: skip
@@ -114,7 +116,8 @@ class PlacementPrimitives(StageState):
 
         A stage that is a part of a scan is computed at the root of a step: at the scan's time axis.
         """
-        self.compute_op("compute_root")
+        if not self.is_scan:
+            self.compute_op("compute_root")
         self.attach, self.is_rolling = self.home, False
 
     @primitive("stage")
@@ -127,7 +130,8 @@ class PlacementPrimitives(StageState):
 
         Raises ScheduleError for an unknown scope, or an output (which lives in its argument).
         """
-        self.compute_op("set_scope")
+        if not self.is_scan:
+            self.compute_op("set_scope")
         self._not_an_update("set_scope")
         if not isinstance(scope, str) or scope not in SCOPES:
             raise ScheduleError(f"set_scope of stage {self.name}: unknown scope {scope!r}; known are {', '.join(SCOPES)}")

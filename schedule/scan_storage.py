@@ -46,6 +46,7 @@ class ScanStorage:
         for loops in all_loops:
             if loops.stage.is_scan:
                 self.elsewhere += loops.stage.op.update
+            if loops.stage.is_scan and loops.stage.attach.kind == "root":
                 for number in range(len(loops.stage.outputs)):
                     self._place_initial(loops, number)
 
@@ -76,15 +77,15 @@ class ScanStorage:
                 found.append(Guard(condition, False, set(loops.variables.values()) & set(condition.variables)))
         return found[:1]
 
-    def access(self, stage: Any, tensor: Tensor) -> Access:
+    def access(self, scan: StageLoops, tensor: Tensor) -> Access:
         """Workspace for a scan's result: all steps, or the live ones, step t in row t modulo their number."""
-        length = tensor.shape[0]
+        length, stage = tensor.shape[0], scan.stage
         live = self._live_steps(stage, tensor)
-        origin = [as_expr(0)] * tensor.ndim
+        origin, shape = scan.states[tensor.value_index]
         name = stage.name if len(stage.outputs) == 1 else f"{stage.name}.v{tensor.value_index}"
         if live is None or (isinstance(length, int) and live >= length):
-            return Access(Buffer(name, _at_least_one(tensor.shape), tensor.dtype, "global"), origin, None)
-        folded = Buffer(name, _at_least_one((live, *tensor.shape[1:])), tensor.dtype, "global")
+            return Access(Buffer(name, _at_least_one(shape), tensor.dtype, scan.scope), origin, None)
+        folded = Buffer(name, _at_least_one((live, *shape[1:])), tensor.dtype, scan.scope)
         return Access(folded, origin, lambda time, *others: (time % live, *others))
 
     def _live_steps(self, stage: Any, tensor: Tensor) -> int | None:
@@ -92,7 +93,7 @@ class ScanStorage:
         op: ScanOp = stage.op
         if stage.is_output:
             return None
-        live = max(op.steps, op.lags[tensor.value_index] + 1)
+        live = op.steps if self._is_in_place(op, tensor.value_index) else max(op.steps, op.lags[tensor.value_index] + 1)
         for loops in self.all_loops:
             for e in loops.expressions:
                 for node in loads_of(e):
@@ -105,12 +106,36 @@ class ScanStorage:
                         live = max(live, back)
         return live
 
+    def _is_in_place(self, op: ScanOp, number: int) -> bool:
+        """Whether each element of an update may take the place of the one before: nothing else in the step reads that one then."""
+        update, state = op.update[number], op.state[number]
+        position = {loops.stage: n for n, loops in enumerate(self.all_loops)}
+        own = next(loops for loops in self.all_loops if position_of(update, loops.stage.outputs) is not None)
+        if len(own.stage.outputs) > 1 or own.stage.op.reducer is not None:
+            return False
+        for loops in self.all_loops:
+            for node in (node for e in loops.expressions for node in loads_of(e) if node.buffer is state.buffer):
+                if loops is own:
+                    same = all(i is axis.var for i, axis in zip(node.indices[1:], own.stage.op.axis[1:], strict=True))
+                    if not same:
+                        return False
+                elif position.get(_in_the_step(loops.stage), len(position)) >= position[own.stage]:
+                    return False
+        return True
+
     def redirect(self, op: ScanOp, access: dict[Buffer, Access]) -> None:
         """States, updates and initial steps computed in place are reached through the result."""
         for number, tensor in enumerate(op.outputs):
             access[op.state[number].buffer] = access[op.update[number].buffer] = access[tensor.buffer]
             if position_of(op.init[number], self.elsewhere) is not None:
                 access[op.init[number].buffer] = access[tensor.buffer]
+
+
+def _in_the_step(stage: Any) -> Any:
+    """The stage of a scan's step that is computed in its time axis, in which a stage is computed."""
+    while stage.attach.kind == "at" and not stage.attach.consumer.is_scan:
+        stage = stage.attach.consumer
+    return stage
 
 
 def _at_least_one(shape: Sequence[int | Expr]) -> list[int | Expr]:

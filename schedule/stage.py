@@ -195,7 +195,7 @@ class StageState:
         """The operation, which must compute something."""
         if isinstance(self.op, ScanOp):
             updates = ", ".join(self.schedule.stage_of(t, primitive).name for t in self.op.update)
-            raise ScheduleError(f"{primitive} of stage {self.name}: it is a scan, a loop over time at root in which its results are stored. "
+            raise ScheduleError(f"{primitive} of stage {self.name}: it is a scan, a loop over time in which its results are stored. "
                                 f"What computes them is the stages of its updates, {updates}; use those")  # fmt: skip
         if isinstance(self.op, ExternOp):
             raise ScheduleError(f"{primitive} of stage {self.name}: it is a call of the C function {self.op.call.symbol}, which has no loops and runs at root, "

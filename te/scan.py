@@ -77,12 +77,12 @@ def scan(init: Any, update: Any, state_placeholder: Any, inputs: Any = (), name:
 
     before -> after, where all of Y is read, and where only its last step is (with T = 9, M = 5):
 
-        for i in range(5):                      allocate scan: float32[2, 5]
+        for i in range(5):                      allocate scan: float32[1, 5]
             scan[0, i] = X[0, i]                for i in range(5):
         for t in range(8):                          scan[0, i] = X[0, i]
             for i in range(5):                  for t in range(8):
                 scan[t + 1, i] = ...                for i in range(5):
-                                                        scan[(t + 1) % 2, i] = scan[t % 2, i] + X[t + 1, i]
+                                                        scan[0, i] = scan[0, i] + X[t + 1, i]
 
     Lists of inits, updates and states (of any ranks) are computed together, a list comes back: an update reads the other states at earlier steps, and other
     updates at its own step `t`. Stages between a state and an update have time as their first axis too. `inputs` lists what else is read, for people.
