@@ -17,7 +17,14 @@ MOST_FINDINGS, MOST_TRAFFIC = 256, 4096
 class Memory(ctypes.Structure):
     """runtime.h: Memory."""
 
-    _fields_ = [("address", ctypes.c_uint64), ("size", ctypes.c_uint64), ("kind", ctypes.c_uint32), ("read_only", ctypes.c_uint32)]
+    _fields_ = [
+        ("address", ctypes.c_uint64),
+        ("size", ctypes.c_uint64),
+        ("zone_low", ctypes.c_uint64),
+        ("zone_high", ctypes.c_uint64),
+        ("kind", ctypes.c_uint32),
+        ("read_only", ctypes.c_uint32),
+    ]
 
 
 class Finding(ctypes.Structure):
@@ -55,12 +62,12 @@ class Launch(ctypes.Structure):
         *((name, ctypes.c_uint64) for name in ("tls_anchor_offset", "tls_bytes")),
         ("memories", ctypes.POINTER(Memory)),
         *((name, ctypes.c_uint32) for name in ("memory_count", "granule_shift")),
-        *((name, ctypes.c_uint64) for name in ("image_low", "image_high", "text_low", "text_high")),
+        *((name, ctypes.c_uint64) for name in ("image_low", "image_high")),
         ("findings", ctypes.POINTER(Finding)),
         ("traffic", ctypes.POINTER(Traffic)),
         *((name, ctypes.c_uint32) for name in ("finding_capacity", "traffic_capacity", "finding_count", "traffic_count")),
         *((name, ctypes.c_uint64) for name in ("error_place", "error_block", "error_address")),
-        *((name, ctypes.c_uint32) for name in ("error_thread", "error_kind")),
+        *((name, ctypes.c_uint32) for name in ("error_thread", "error_kind", "touched_locals", "unused")),
         ("error_text", ctypes.c_char * 256),
     ]
 

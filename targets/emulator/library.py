@@ -8,6 +8,13 @@ Flags of kernels, and what each changes:
     -fno-math-errno, -fno-trapping-math, -fno-strict-aliasing    as for C (targets/toolchain.py)
     -fno-exceptions -fno-rtti    device code has neither
     -g1                   lines, for errors and reports
+
+An instrumented build (`check=`) has besides, or instead:
+
+    -fsanitize=thread     a call before each access; only the compiler's part is used, the functions called are ours (runtime/hooks.cpp)
+    -fno-tree-vectorize -fno-tree-slp-vectorize -fno-store-merging    an access stays the access that the source has
+    -fno-optimize-sibling-calls      return addresses are those of the caller
+    -fno-builtin-memcpy ... --wrap   the C library's functions that touch memory come by the runtime
 """
 
 from __future__ import annotations
@@ -25,13 +32,24 @@ from .. import cache
 from ..loader import Library, is_whole
 from ..toolchain import Compiler, find_compiler
 from . import source as cuda_source
+from .assembly import granule_bytes, separate_variables
 
 _FOLDER = Path(__file__).resolve().parent
 _INCLUDE, _RUNTIME = _FOLDER / "include", _FOLDER / "runtime"
-SOURCE_NAME, LIBRARY_NAME, RUNTIME_NAME = "kernel.cu", "kernel.so", "runtime.so"
+SOURCE_NAME, ASSEMBLY_NAME, LIBRARY_NAME, RUNTIME_NAME, GRANULE_NAME = "kernel.cu", "kernel.s", "kernel.so", "runtime.so", "granule.txt"
 _COMMON = ("-std=gnu++17", "-O2", "-fPIC", "-shared", "-fno-exceptions", "-fno-rtti", "-fvisibility=hidden", "-fno-strict-aliasing")
 _RUNTIME_FLAGS = (*_COMMON, "-g1", "-U_FORTIFY_SOURCE", "-fno-threadsafe-statics")
 _KERNEL_FLAGS = (*_COMMON, "-g1", "-w", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
+_WRAPPED = ("memcpy", "memset", "memmove")
+_CHECKED_FLAGS = (
+    "-fsanitize=thread",
+    "-fno-optimize-sibling-calls",
+    "-fno-tree-vectorize",
+    "-fno-tree-slp-vectorize",
+    *(f"-fno-builtin-{name}" for name in _WRAPPED),
+)
+_GCC_CHECKED_FLAGS = ("-fno-store-merging", "-fno-tree-loop-distribute-patterns", "--param=tsan-instrument-func-entry-exit=0")
+_LINK_FLAGS = ("-lm", "-Wl,--wrap=__assert_fail", "-Wl,--wrap=abort")
 
 
 @dataclass(frozen=True)
@@ -64,11 +82,21 @@ def load_runtime(compiler: Compiler) -> Runtime:
     key = _key("emulator-runtime", _texts_digest(), compiler.version, *compiler.command, *_RUNTIME_FLAGS)
     name = f"tilewright-emulator-{key}.so"
     command = [*compiler.command, "-x", "c++", *_RUNTIME_FLAGS, *sources, "-o", RUNTIME_NAME, "-lpthread", "-ldl", "-lm", f"-Wl,-soname,{name}"]
-    path = _make(key, command, RUNTIME_NAME, {})
+    path = _make(key, [command], RUNTIME_NAME, {})
     return Runtime(Library(path), path, name)
 
 
-def compile_kernels(text: str, kernels: Sequence[str], *, arch: int, checked: bool) -> tuple[Path, Runtime]:
+@dataclass(frozen=True)
+class Kernels:
+    """A compiled CUDA source. `granule_bytes`: the smallest access it makes, up to 4; `dynamic_names`: of its `extern __shared__` arrays."""
+
+    path: Path
+    runtime: Runtime
+    granule_bytes: int
+    dynamic_names: tuple[str, ...]
+
+
+def compile_kernels(text: str, kernels: Sequence[str], *, arch: int, checked: bool) -> Kernels:
     """The library of a CUDA source, with an entry point for each expression in `kernels` that names a kernel.
 
     Raises CompileError with the compiler's lines, which are those of `text`; TargetError where there is no C++ compiler.
@@ -76,35 +104,27 @@ def compile_kernels(text: str, kernels: Sequence[str], *, arch: int, checked: bo
     compiler = find_compiler()
     runtime = load_runtime(compiler)
     entries = "".join(f"\nEMULATOR_KERNEL({number}, {kernel})" for number, kernel in enumerate(kernels))
-    whole = f'{cuda_source.rewrite(text)}\n#line 1 "<launch>"{entries}\n'
-    defines = [f"-DEMULATOR_ARCH={arch}"]
-    if checked:
-        defines.append("-DEMULATOR_CHECKED")
+    rewritten, dynamic_names = cuda_source.rewrite(text)
+    whole = f'{rewritten}\n#line 1 "<launch>"{entries}\n'
+    flags = [*_KERNEL_FLAGS, f"-DEMULATOR_ARCH={arch}"]
     if cuda_source.needs_standard_headers(text):
-        defines.append("-DEMULATOR_STANDARD_MATH")
-    flags = [*_KERNEL_FLAGS, *defines]
-    command = [
-        *compiler.command,
-        "-x",
-        "c++",
-        *flags,
-        f"-I{_INCLUDE}",
-        "-include",
-        "cuda_emulator.h",
-        SOURCE_NAME,
-        "-x",
-        "none",
-        str(runtime.path),
-        "-lm",
-        "-o",
-        LIBRARY_NAME,
-    ]
+        flags.append("-DEMULATOR_STANDARD_MATH")
+    if checked:
+        flags += ["-DEMULATOR_CHECKED", *_CHECKED_FLAGS, *(_GCC_CHECKED_FLAGS if compiler.family == "gcc" else ())]
+    front = [*compiler.command, "-x", "c++", *flags, f"-I{_INCLUDE}", "-include", "cuda_emulator.h", SOURCE_NAME]
+    back = [str(runtime.path), *_LINK_FLAGS, "-o", LIBRARY_NAME]
     key = _key("emulator", runtime.name, compiler.version, *flags, whole)
-    return _make(key, command, LIBRARY_NAME, {SOURCE_NAME: whole}), runtime
+    if not checked:
+        path = _make(key, [[*front, "-x", "none", *back]], LIBRARY_NAME, {SOURCE_NAME: whole})
+        return Kernels(path, runtime, 4, tuple(dynamic_names))
+    assemble = [*compiler.command, "-shared", ASSEMBLY_NAME, *back, *(f"-Wl,--wrap={name}" for name in _WRAPPED)]
+    compile_only = [word for word in front if word != "-shared"]
+    path = _make(key, [[*compile_only, "-S", "-o", ASSEMBLY_NAME], assemble], LIBRARY_NAME, {SOURCE_NAME: whole})
+    return Kernels(path, runtime, int((path.parent / GRANULE_NAME).read_text()), tuple(dynamic_names))
 
 
-def _make(key: str, command: list[str], product: str, files: dict[str, str]) -> Path:
-    """The product of a command, from the cache if it is there."""
+def _make(key: str, commands: list[list[str]], product: str, files: dict[str, str]) -> Path:
+    """The product of one command, or of two with the assembly between them, from the cache if it is there."""
     entry = cache.find(key)
     if entry is not None and is_whole(entry / product):
         return entry / product
@@ -112,8 +132,15 @@ def _make(key: str, command: list[str], product: str, files: dict[str, str]) -> 
     with cache.work_folder() as folder:
         for name, content in files.items():
             (folder / name).write_text(content)
-        (folder / "command.txt").write_text(" ".join(command) + "\n")
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL, check=False)
+        (folder / "command.txt").write_text("".join(" ".join(command) + "\n" for command in commands))
+        for command in commands:
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL, check=False)
+            if done.returncode:
+                break
+            if (folder / ASSEMBLY_NAME).exists() and not (folder / GRANULE_NAME).exists():
+                assembly = (folder / ASSEMBLY_NAME).read_text()
+                (folder / GRANULE_NAME).write_text(str(granule_bytes(assembly, files[SOURCE_NAME])))
+                (folder / ASSEMBLY_NAME).write_text(separate_variables(assembly))
         (folder / "log.txt").write_text(done.stderr)
         failed = done.returncode != 0
         entry = cache.publish(folder, f"failed-{key}" if failed else key, replace=failed or damaged)

@@ -43,10 +43,11 @@ class Parameter:
 
 @dataclass
 class Values:
-    """The arguments of a launch: pointers to each value, and the arrays by their place in the list."""
+    """The arguments of a launch: pointers to each value; the arrays by their place in the list, and what holds their addresses."""
 
     pointers: Any
     arrays: dict[int, NDArray[Any]] = field(default_factory=dict)
+    addresses: dict[int, Any] = field(default_factory=dict)
 
 
 def takes(parameter: Parameter, dtype: np.dtype[Any]) -> bool:
@@ -67,20 +68,21 @@ def convert(kernel: str, parameters: Sequence[Parameter], args: Sequence[Any]) -
     keep: list[Any] = []
     copies: list[tuple[NDArray[Any], NDArray[Any]]] = []
     arrays: dict[int, NDArray[Any]] = {}
+    addresses: dict[int, Any] = {}
     pointers = (ctypes.c_void_p * max(1, len(args)))()
     for number, (parameter, value) in enumerate(zip(parameters, args, strict=True)):
         where = f"kernel {kernel!r}, argument {number} ({parameter})"
         if parameter.pointer:
             holder, array = _pointer(where, parameter, value)
             if array is not None:
-                arrays[number] = array
+                arrays[number], addresses[number] = array, holder
                 if array is not value:
                     copies.append((value, array))
         else:
             holder = _scalar(where, parameter, value)
         keep.append(holder)
         pointers[number] = ctypes.addressof(holder)
-    yield Values(ctypes.cast(pointers, ctypes.POINTER(ctypes.c_void_p)), arrays)
+    yield Values(ctypes.cast(pointers, ctypes.POINTER(ctypes.c_void_p)), arrays, addresses)
     for original, copy in copies:
         if original.flags.writeable:
             original[...] = copy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,13 +13,19 @@ from ...tir.errors import ArgumentError, TargetError, TilewrightError
 from ...tir.target import default_threads
 from ..loader import Library
 from . import source as cuda_source
-from .launch import CHECKS, Launch, Runner
-from .library import compile_kernels
-from .parameters import Parameter, convert
-from .report import Report
+from .arena import Placed, place
+from .findings import MemoryName, Reader, index
+from .launch import CHECKS, MOST_FINDINGS, MOST_TRAFFIC, Finding, Launch, Memory, Runner, Traffic
+from .library import SOURCE_NAME, compile_kernels
+from .parameters import Parameter, Values, convert
+from .report import NotJudged, Report
+from .symbols import Symbols, is_own, read_symbols, source_lines
 
 _BLOCK_LIMITS, _GRID_LIMITS = (1024, 1024, 64), (2**31 - 1, 65535, 65535)
-_MOST_THREADS, _MOST_SHARED_BYTES = 1024, 227 << 10
+_MOST_THREADS, _MOST_SHARED_BYTES, _MOST_WORKERS = 1024, 227 << 10, 256
+# runtime.h: MemoryKind, Error
+MEMORY_ARGUMENT, MEMORY_SHARED, MEMORY_DYNAMIC, MEMORY_DEVICE, MEMORY_IGNORED = range(5)
+ERROR_TRAP, ERROR_STUCK, ERROR_SIGNAL, ERROR_TIMEOUT, ERROR_STACK, ERROR_WILD, ERROR_RESOURCES = range(1, 8)
 Dimensions = int | Sequence[int]
 
 
@@ -45,14 +52,17 @@ class Program:
         found = cuda_source.kernel_names(source)
         self.kernels = tuple(found if kernels is None else kernels)
         for kernel in self.kernels:
-            if kernel.split("<")[0].split("::")[-1].strip() not in found:
+            if _plain_name(kernel) not in found:
                 has = f"it has {', '.join(found)}" if found else "it has no __global__ function"
                 raise ArgumentError(f"the CUDA source has no kernel {kernel!r}: {has}")
         self.check = check
-        path, runtime = compile_kernels(source, self.kernels, arch=arch, checked=check is not None)
-        self._library, self._runner = Library(path), Runner(runtime.library)
+        self._source = source
+        self._kernels = compile_kernels(source, self.kernels, arch=arch, checked=check is not None)
+        self._library, self._runner = Library(self._kernels.path), Runner(self._kernels.runtime.library)
         self._entries = {kernel: self._pointer(f"emulator_entry_{number}") for number, kernel in enumerate(self.kernels)}
         self._parameters = {kernel: self._read_parameters(number) for number, kernel in enumerate(self.kernels)}
+        self._symbols = read_symbols(self._kernels.path) if check else None
+        self._lines: dict[int, int | None] = {}
         self.report = Report(check)
 
     def _pointer(self, symbol: str) -> int:
@@ -98,23 +108,129 @@ class Program:
             raise TargetError(f"block={block}: {block3[0] * block3[1] * block3[2]} threads, but a block has at most {_MOST_THREADS}")
         if not 0 <= shared_bytes <= _MOST_SHARED_BYTES:
             raise TargetError(f"shared_bytes={shared_bytes}: expected 0 to {_MOST_SHARED_BYTES}")
+        launch = Launch()
+        launch.entry = self._entries[kernel]
+        launch.grid[:], launch.block[:] = grid3, block3
+        launch.dynamic_bytes = shared_bytes
+        launch.workers = max(1, min(threads or default_threads(), math.prod(grid3), _MOST_WORKERS))
+        launch.check = CHECKS[self.check]
         with convert(kernel, self._parameters[kernel], args) as values:
-            launch = Launch()
-            launch.entry = self._entries[kernel]
             launch.arguments = values.pointers
-            launch.grid[:], launch.block[:] = grid3, block3
-            launch.dynamic_bytes = shared_bytes
-            blocks = grid3[0] * grid3[1] * grid3[2]
-            launch.workers = max(1, min(threads or default_threads(), blocks, 256))
-            launch.check = CHECKS[self.check]
-            self._runner.run(launch, timeout_s)
-        self._raise(launch, kernel, timeout_s)
+            if self._symbols is None:
+                self._runner.run(launch, timeout_s)
+            else:
+                self._run_checked(launch, kernel, values, timeout_s)
+        if launch.error_kind:
+            self._failed(launch, kernel, timeout_s)
 
-    def _raise(self, launch: Launch, kernel: str, timeout_s: float | None) -> None:
-        if not launch.error_kind:
-            return
+    # ---- with checks
+
+    def _run_checked(self, launch: Launch, kernel: str, values: Values, timeout_s: float | None) -> None:
+        symbols = self._symbols
+        assert symbols is not None
+        base = self._library._address("emulator_tls_anchor")[1] - symbols.functions["emulator_tls_anchor"]
+        launch.tls_anchor = base + symbols.functions["emulator_tls_anchor"]
+        launch.tls_anchor_offset = symbols.variable("emulator_anchor").address
+        launch.tls_bytes = symbols.tls_bytes
+        launch.image_low, launch.image_high = base, base + symbols.image_bytes
+        launch.granule_shift = self._kernels.granule_bytes.bit_length() - 1
+        findings, traffic = (Finding * MOST_FINDINGS)(), (Traffic * MOST_TRAFFIC)()
+        launch.findings, launch.finding_capacity = findings, MOST_FINDINGS
+        launch.traffic, launch.traffic_capacity = traffic, MOST_TRAFFIC
+        with place(values.arrays) as placed:
+            names, memories = self._memories(kernel, base, placed, launch.dynamic_bytes, symbols)
+            launch.memories, launch.memory_count = memories, len(names)
+            for copy in placed:
+                for number in copy.numbers:
+                    values.addresses[number].value = copy.address
+            self._runner.run(launch, timeout_s)
+        places = [finding.place for finding in findings[: launch.finding_count]] + [finding.other_place for finding in findings[: launch.finding_count]]
+        places += [record.place for record in traffic[: launch.traffic_count]]
+        self._look_up(base, places)
+        Reader(launch, names, lambda address: self._lines.get(address - base), self.report).add()
+        self._add_limits(launch)
+
+    def _memories(self, kernel: str, base: int, placed: Sequence[Placed], dynamic_bytes: int, symbols: Symbols) -> tuple[list[MemoryName], Any]:
+        """Every array that the kernel may touch: its arguments, its shared arrays, the variables of its library."""
+        names: list[MemoryName] = []
+        memories: list[Memory] = []
+
+        def add(name: str, space: str, kind: int, address: int, size: int, zone: tuple[int, int] = (0, 0), read_only: bool = False) -> None:
+            names.append(MemoryName(name, space, size))
+            memories.append(Memory(address, size, *zone, kind, read_only))
+
+        parameter_names = cuda_source.parameter_names(self._source, _plain_name(kernel))
+        for copy in placed:
+            number = copy.numbers[0]
+            name = parameter_names[number] if len(parameter_names) == len(self._parameters[kernel]) else f"argument {number}"
+            add(name, "global", MEMORY_ARGUMENT, copy.address, copy.array.nbytes, copy.zone, not copy.array.flags.writeable)
+        for variable in symbols.variables:
+            quiet = is_own(variable) or (variable.thread_local and variable.name in self._kernels.dynamic_names)
+            if variable.thread_local:
+                add(variable.name, "shared", MEMORY_IGNORED if quiet else MEMORY_SHARED, variable.address, variable.size)
+            elif not quiet:
+                address = base + variable.address
+                add(variable.name, "global", MEMORY_DEVICE, address, variable.size, (address, address + variable.size))
+        if dynamic_bytes:
+            add(", ".join(self._kernels.dynamic_names) or "dynamic shared memory", "shared", MEMORY_DYNAMIC, 0, dynamic_bytes)
+        return names, (Memory * max(1, len(memories)))(*memories)
+
+    def _look_up(self, base: int, addresses: Sequence[int]) -> None:
+        """Find the lines of return addresses, once for each: the call is the instruction before."""
+        offsets = {address - base for address in addresses if address} - self._lines.keys()
+        found = source_lines(self._kernels.path, SOURCE_NAME, (offset - 1 for offset in offsets))
+        self._lines.update({offset: found.get(offset - 1) for offset in offsets})
+
+    def _add_limits(self, launch: Launch) -> None:
+        reasons = []
+        if launch.touched_locals:
+            reasons.append("indices of local arrays: an access beyond one hits another variable of its thread, which looks the same")
+        if self.check == "memory":
+            reasons.append("races, uninitialised reads and divergent barriers: check='memory' does not look for them")
+        known = {record.reason for record in self.report.not_judged}
+        self.report.not_judged += [NotJudged(reason) for reason in reasons if reason not in known]
+
+    # ---- what went wrong
+
+    def _failed(self, launch: Launch, kernel: str, timeout_s: float | None) -> None:
+        """The error of a launch that did not come to its end; where something was checked, a deadlock or a wild access is a finding and no error."""
         text = launch.error_text.decode(errors="replace")
-        raise EmulatorError(f"kernel {kernel!r} failed: {text}")
+        block, thread = index(launch.error_block, launch.grid), index(launch.error_thread, launch.block)
+        where = f"kernel {kernel!r}, block {_plain(block)}, thread {_plain(thread)}"
+        line = self._error_line(launch)
+        if line is not None:
+            where += f", line {line}"
+        advice = "" if self.check else "; check='race' says which array, line and threads"
+        if launch.error_kind == ERROR_TIMEOUT:
+            raise EmulatorError(f"{where}: the launch was not done after timeout_s={timeout_s}; a loop without end, or threads that wait for other blocks")
+        if launch.error_kind == ERROR_STACK:
+            raise EmulatorError(f"{where}: the thread's stack is full (256 KiB here): a recursion without end, or local arrays that are too large")
+        if launch.error_kind == ERROR_SIGNAL:
+            address = f" (0x{launch.error_address:x})" if "address" in text else ""
+            raise EmulatorError(f"{where}: {text}{address}{advice}")
+        if launch.error_kind in (ERROR_STUCK, ERROR_WILD) and self.check:
+            self.report.stopped = f"{where}: {text}"
+            return
+        raise EmulatorError(f"{where}: {text}{advice if launch.error_kind == ERROR_STUCK else ''}")
+
+    def _error_line(self, launch: Launch) -> int | None:
+        if not launch.error_place:
+            return None
+        symbols = self._symbols or read_symbols(self._kernels.path)
+        base = self._library._address("emulator_count_0")[1] - symbols.variable("emulator_count_0").address
+        offset = launch.error_place - base - (launch.error_kind not in (ERROR_SIGNAL, ERROR_TIMEOUT))
+        if not 0 <= offset < symbols.image_bytes:
+            return None
+        return source_lines(self._kernels.path, SOURCE_NAME, [offset]).get(offset)
+
+
+def _plain_name(kernel: str) -> str:
+    """The name in an expression that names a kernel: "ns::scale<float, 4>" -> scale."""
+    return kernel.partition("<")[0].rpartition("::")[2].strip()
+
+
+def _plain(values: tuple[int, ...]) -> str:
+    return str(values[0]) if len(values) == 1 else f"({', '.join(map(str, values))})"
 
 
 def _dimensions(what: str, given: Dimensions, limits: tuple[int, int, int]) -> tuple[int, int, int]:

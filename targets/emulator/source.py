@@ -27,13 +27,15 @@ def _blank(text: str) -> str:
     return _SKIPPED.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
 
 
-def rewrite(source: str) -> str:
-    """`extern __shared__ float s[];` -> a pointer to the block's dynamic shared memory.
+def rewrite(source: str) -> tuple[str, list[str]]:
+    """`extern __shared__ float s[];` -> a pointer to the block's dynamic shared memory; and the names of all such arrays.
 
     In a function it is a local pointer; outside of any it is one of the worker's thread, set when it is first used. Line numbers do not change.
     """
     blank = _blank(source)
-    pieces, end = [], 0
+    pieces: list[str] = []
+    names: list[str] = []
+    end = 0
     for match in _EXTERN_SHARED.finditer(blank):
         kind = re.sub(_ALIGNMENT, " ", " ".join(source[match.start("type") : match.end("type")].split())).strip()
         if "volatile" in match[0].split("__shared__")[0]:
@@ -43,8 +45,9 @@ def rewrite(source: str) -> str:
         declared, wanted = (f"(* const {name}){rest}", f"(*){rest}") if rest else (f"* const {name}", "*")
         lines = "\n" * match[0].count("\n")
         pieces.append(f"{source[end : match.start()]}{storage}{kind} {declared} = ({kind} {wanted})emulator_dynamic_shared();{lines}")
+        names.append(name)
         end = match.end()
-    return "".join(pieces) + source[end:]
+    return "".join(pieces) + source[end:], list(dict.fromkeys(names))
 
 
 def _inside_function(text: str) -> bool:
@@ -67,3 +70,22 @@ def kernel_names(source: str) -> list[str]:
 def needs_standard_headers(source: str) -> bool:
     """Whether it includes a header that brings the C++ library's own mathematical functions with it."""
     return any(not _OWN_HEADERS.fullmatch(match["name"]) for match in _STANDARD_HEADER.finditer(source))
+
+
+def parameter_names(source: str, kernel: str) -> list[str]:
+    """The names of a kernel's parameters as far as they can be read; [] where they cannot."""
+    blank = _blank(source)
+    match = re.search(rf"__global__\b[^;{{}}]*?\b{re.escape(kernel)}\s*\(", blank)
+    if match is None:
+        return []
+    depth, names, start = 1, [], match.end()
+    for at in range(match.end(), len(blank)):
+        depth += (blank[at] in "([{<") - (blank[at] in ")]}>")
+        if depth == 0 or (depth == 1 and blank[at] == ","):
+            name = re.search(r"(\w+)\s*(?:\[[^\]]*\]\s*)*(?:=.*)?\Z", blank[start:at], re.DOTALL)
+            if name:
+                names.append(name[1])
+            start = at + 1
+        if depth == 0:
+            return names
+    return []

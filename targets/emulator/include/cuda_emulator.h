@@ -66,7 +66,15 @@ EMULATOR_FUNCTION void* emulator_dynamic_shared() { return emulator_position.dyn
 extern "C" int printf(const char*, ...) __attribute__((format(printf, 1, 2)));
 extern "C" void* memcpy(void*, const void*, size_t) noexcept;
 extern "C" void* memset(void*, int, size_t) noexcept;
-EMULATOR_FUNCTION long long clock64() { return (long long)__builtin_ia32_rdtsc(); }
+EMULATOR_INLINE long long clock64() { return (long long)emulator_clock(); }
+EMULATOR_INLINE int clock() { return (int)emulator_clock(); }
+
+#ifdef EMULATOR_CHECKED /* where the shared arrays of the running worker are */
+extern "C" {
+static __thread char emulator_anchor;
+__attribute__((used, visibility("default"))) EMULATOR_QUIET char* emulator_tls_anchor() { return &emulator_anchor; }
+}
+#endif
 
 /* ---- a kernel as the runtime calls it, and the types of its parameters as Python reads them */
 

@@ -45,6 +45,7 @@ void emulator_inactive(unsigned int lane, unsigned int source, const void* where
 unsigned int emulator_active_mask(void); /* the lanes that are here together */
 void emulator_fence(int scope);          /* 0: block, 1: device, 2: system */
 void emulator_yield(void);               /* lets the other threads of the block run */
+unsigned long long emulator_clock(void); /* nanoseconds */
 void emulator_trap(const char* why);     /* ends the launch with an error */
 
 /* A check of an access that the compiler does not see, made on behalf of the running thread at the place that called the caller: kind 0 reads,

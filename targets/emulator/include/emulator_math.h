@@ -44,8 +44,6 @@ long long llabs(long long) noexcept;
 #undef EMULATOR_C1
 #undef EMULATOR_C2
 
-#define EMULATOR_INLINE __attribute__((always_inline, unused)) static inline
-
 #ifndef EMULATOR_STANDARD_MATH /* the overloads for float that CUDA has, as <cmath> does */
 #define EMULATOR_F1(name) EMULATOR_INLINE float name(float x) { return name##f(x); }
 #define EMULATOR_F2(name) EMULATOR_INLINE float name(float x, float y) { return name##f(x, y); }

@@ -8,6 +8,8 @@
 
 #include "emulator_abi.h"
 
+#define EMULATOR_INLINE __attribute__((always_inline, unused)) static inline
+
 #ifdef EMULATOR_CHECKED
 #define EMULATOR_WHOLE(name, type, bytes, word)                                                       \
   typedef word name##_word __attribute__((vector_size(bytes), may_alias));                             \
@@ -20,13 +22,13 @@
   struct __attribute__((aligned(bytes))) name {                                                        \
     type x, y;                                                                                         \
     EMULATOR_WHOLE(name, type, bytes, word)                                                            \
-    __attribute__((always_inline)) constexpr name(type x, type y = type()) : x(x), y(y) {}             \
+    __attribute__((always_inline)) constexpr name(type x, type y = 0) : x(x), y(y) {}             \
   };
 #define EMULATOR_VECTOR4(name, type, word, bytes)                                                     \
   struct __attribute__((aligned(bytes))) name {                                                        \
     type x, y, z, w;                                                                                   \
     EMULATOR_WHOLE(name, type, bytes, word)                                                            \
-    __attribute__((always_inline)) constexpr name(type x, type y = type(), type z = type(), type w = type()) : x(x), y(y), z(z), w(w) {} \
+    __attribute__((always_inline)) constexpr name(type x, type y = 0, type z = 0, type w = 0) : x(x), y(y), z(z), w(w) {} \
   };
 #else
 #define EMULATOR_VECTOR2(name, type, word, bytes) struct __attribute__((aligned(bytes))) name { type x, y; };
@@ -87,10 +89,10 @@ struct double3 { double x, y, z; };
 #undef EMULATOR_SMALL4
 
 #define EMULATOR_MAKE(name, type)                                                                     \
-  EMULATOR_FUNCTION name##1 make_##name##1(type x) { return name##1{x}; }                              \
-  EMULATOR_FUNCTION name##2 make_##name##2(type x, type y) { return name##2{x, y}; }                   \
-  EMULATOR_FUNCTION name##3 make_##name##3(type x, type y, type z) { return name##3{x, y, z}; }        \
-  EMULATOR_FUNCTION name##4 make_##name##4(type x, type y, type z, type w) { return name##4{x, y, z, w}; }
+  EMULATOR_INLINE name##1 make_##name##1(type x) { return name##1{x}; }                              \
+  EMULATOR_INLINE name##2 make_##name##2(type x, type y) { return name##2{x, y}; }                   \
+  EMULATOR_INLINE name##3 make_##name##3(type x, type y, type z) { return name##3{x, y, z}; }        \
+  EMULATOR_INLINE name##4 make_##name##4(type x, type y, type z, type w) { return name##4{x, y, z, w}; }
 EMULATOR_MAKE(char, signed char)
 EMULATOR_MAKE(uchar, unsigned char)
 EMULATOR_MAKE(short, short)

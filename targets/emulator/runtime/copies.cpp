@@ -58,7 +58,7 @@ static void append(Worker* worker, ThreadCopies* mine, const Copy& copy) {
 }
 
 static void land(Worker* worker, const Copy& copy) {
-  if (worker->launch->check) race_access(worker, uintptr_t(copy.shared), copy.size, 1, copy.place);
+  if (worker->launch->check == CHECK_RACE) emulator_access(copy.shared, copy.size, 1, reinterpret_cast<const void*>(copy.place));
   memcpy(copy.shared, copy.global, copy.bytes);
   memset(copy.shared + copy.bytes, 0, copy.size - copy.bytes);
 }
@@ -77,7 +77,7 @@ void emulator_async_copy(void* shared, const void* global, unsigned size, unsign
   }
   if (bytes) emulator_access(global, bytes, 0, where);
   emulator_access(shared, size, 1, where);
-  if (worker->launch->check) race_forget(worker, uintptr_t(shared), size);
+  if (worker->launch->check == CHECK_RACE) race_forget(worker, uintptr_t(shared), size);
   ThreadCopies* mine = of_current_thread(worker);
   append(worker, mine, Copy{static_cast<char*>(shared), static_cast<const char*>(global), size, bytes, mine->committed, uintptr_t(where)});
 }

@@ -22,7 +22,7 @@ enum Check : uint32_t { CHECK_NONE, CHECK_RACE, CHECK_MEMORY };
 /* What was found. Python has the same numbers in findings.py. */
 enum Kind : uint32_t {
   RACE_SHARED = 1, RACE_GLOBAL, RACE_BLOCKS, UNINITIALISED, OUT_OF_BOUNDS, READ_ONLY, WILD,
-  BARRIER_SITES, BARRIER_STUCK, BARRIER_EXITED, INACTIVE_LANE, FENCED
+  BARRIER_SITES, BARRIER_STUCK, BARRIER_EXITED, INACTIVE_LANE, FOREIGN_MASK, FENCED
 };
 
 struct Finding { /* one for each kind, pair of places and memory; `count` says how often */
@@ -42,11 +42,11 @@ struct Traffic { /* of one place in the source, in one memory */
   uint64_t warps, moved, ideal;        /* moved: sectors of 32 bytes, or passes through the banks of shared memory */
 };
 
-enum MemoryKind : uint32_t { MEMORY_ARGUMENT, MEMORY_SHARED, MEMORY_DYNAMIC, MEMORY_DEVICE, MEMORY_CONSTANT };
+enum MemoryKind : uint32_t { MEMORY_ARGUMENT, MEMORY_SHARED, MEMORY_DYNAMIC, MEMORY_DEVICE, MEMORY_IGNORED };
 
 struct Memory { /* an array that the kernel may touch */
   uint64_t address; /* of shared memory: the offset in the library's thread-local storage */
-  uint64_t size;
+  uint64_t size, zone_low, zone_high; /* zone: the addresses around it that are nobody else's */
   uint32_t kind, read_only;
 };
 
@@ -61,7 +61,7 @@ struct Launch { /* Python has the same in launch.py */
   uint64_t tls_anchor_offset, tls_bytes;
   const Memory* memories;
   uint32_t memory_count, granule_shift; /* a granule: the smallest access the kernel makes, up to 4 bytes */
-  uint64_t image_low, image_high, text_low, text_high; /* of the kernel's library */
+  uint64_t image_low, image_high; /* of the kernel's library */
   /* results */
   Finding* findings;
   Traffic* traffic;
@@ -69,6 +69,7 @@ struct Launch { /* Python has the same in launch.py */
   uint32_t finding_count, traffic_count;
   uint64_t error_place, error_block, error_address;
   uint32_t error_thread, error_kind; /* error_kind: see Error */
+  uint32_t touched_locals, unused; /* whether an array on a thread's stack was indexed */
   char error_text[256];
 };
 
@@ -80,8 +81,11 @@ struct Thread {
   uint32_t where;            /* 0: runs or may run; else what it waits for */
   const void* place;         /* ... and from where */
   unsigned mask;             /* the mask of the collective it waits in */
-  uint32_t last_place;       /* its latest access, from the start of the library's text */
-  uint32_t visited[8];       /* places of accesses since the last barrier, hashed */
+  uint32_t last_place;       /* its latest access since the last barrier, from the start of the library; 0: none */
+  uint64_t visited[4];       /* places of accesses since the last barrier, hashed */
+  uint32_t fence_time, atomic_time, end_time;
+  uint32_t spins;            /* accesses to one address in a row */
+  uintptr_t spin_address;
   uint32_t known[WARP];      /* time of the latest synchronisation with a lane of its warp, other than by the whole warp */
 };
 enum { WAITS_BARRIER = 1, WAITS_COLLECTIVE, WAITS_CONVERGENCE, ENDED };
@@ -100,8 +104,35 @@ struct Warp {
   Slot slots[WARP];
 };
 
+/* What is remembered of a granule of memory: the latest write and the latest reads. Times are those of Worker::time; 0: never. A state machine like this one is
+   that of HiRace (arXiv 2401.04701), which packs it into 8 bytes. */
+struct Cell {
+  uint32_t write_time, read_time, write_place, read_place;
+  uint32_t readers; /* lanes of the reader's warp that read since the last barrier; where several warps did, another reader */
+  uint16_t writer, reader; /* thread | flags */
+};
+constexpr uint32_t THREAD_BITS = 0x3ff;
+enum WriterFlags : uint32_t { EVER_READ = 1 << 10, EVER_WRITTEN = 1 << 11, EVER_ATOMIC = 1 << 12, ATOMIC = 1 << 13, MANY_LANES = 1 << 14, MANY_WARPS = 1 << 15 };
+enum ReaderFlags : uint32_t { READ_BY_WARPS = 1 << 10, READ_BY_BLOCKS = 1 << 11, ATOMIC_BY_BLOCKS = 1 << 12 };
+
+struct Zone { /* one memory with the addresses around it that belong to nobody else */
+  uintptr_t low, high, zone_low, zone_high;
+  uint32_t memory, read_only, ignored;
+  Cell* cells; /* of the worker */
+};
+
+struct Shadow { /* of a worker */
+  uintptr_t tls_low;
+  size_t tls_bytes, dynamic_low_cell;
+  uint16_t* owner;     /* of each granule of the library's thread-local storage: 0: nobody, else index of a Memory + 1; IGNORED_OWNER */
+  Cell* shared;        /* thread-local storage, then dynamic shared memory */
+  size_t shared_bytes; /* of `shared` */
+  Zone* zones;         /* global memory, by address */
+  uint32_t zone_count, latest_zone, dynamic_memory;
+};
+constexpr uint16_t IGNORED_OWNER = 0xffff;
+
 struct Run;
-struct RaceState;
 struct ThreadCopies;
 struct MemoryState;
 
@@ -129,9 +160,10 @@ struct Worker {
   Fiber* fibers;
   char* dynamic;                      /* dynamic shared memory with a zone before and behind it */
   sigjmp_buf rescue;                  /* where a thread of the kernel that cannot go on leaves to */
-  RaceState* race;
+  Shadow shadow;
   ThreadCopies* copies;               /* asynchronous copies of the block's threads; null before the first */
   MemoryState* memory;
+  bool fenced, used_atomics;          /* some thread, in this launch, with other blocks in mind */
 };
 
 struct Run {
@@ -161,26 +193,40 @@ void faults_interrupt(Run*);                         /* makes workers that never
 void faults_thread_begin(Worker*);
 void faults_thread_end(Worker*);
 
-/* race.cpp, memory.cpp: called by the scheduler where something is checked */
-bool race_begin(Worker*);
-void race_end(Run*);
-void race_free(Worker*);
+/* shadow.cpp: what the kernel may touch, and where what is remembered of it is kept */
+enum Space : uint32_t { SPACE_LOCAL, SPACE_SHARED, SPACE_GLOBAL, SPACE_IGNORED, SPACE_OUTSIDE };
+struct Where {
+  Space space;
+  uint32_t memory;                     /* index of a Memory */
+  uint32_t cell;                       /* of the first byte, in the space's cells */
+  uint64_t offset;                     /* bytes from the start of the memory */
+};
+bool shadow_begin(Worker*);
+void shadow_free(Worker*);
+/* Finds an access and judges its bounds. False: it must not be looked at further. Leaves the kernel where the access would harm the process. */
+bool shadow_find(Worker*, uintptr_t address, size_t size, int kind, uintptr_t place, Where* where);
+
+/* race.cpp: called by the scheduler and hooks.cpp where something is checked */
+void race_access(Worker*, const Where&, size_t size, int kind, uint32_t place);
 void race_block(Worker*);
 void race_collective(Worker*, uint32_t warp, uint32_t arrived);
-void race_released(Worker*, bool by_exit);
-void race_access(Worker*, uintptr_t address, size_t size, int kind, uintptr_t place);
+void race_released(Worker*);
+void race_between_workers(Run*);
 void race_forget(Worker*, uintptr_t address, size_t size); /* shared words become as if nobody had written them, without an access */
+
+/* memory.cpp */
 bool memory_begin(Worker*);
 void memory_end(Run*);
 void memory_free(Worker*);
-void memory_warp_done(Worker*, uint32_t warp);
-void memory_access(Worker*, uintptr_t address, size_t size, int kind, uintptr_t place);
+void memory_flush(Worker*, uint32_t warp);
+void memory_access(Worker*, const Where&, uintptr_t address, size_t size, int kind, uint32_t place);
 
 /* copies.cpp */
 void copies_block(Worker*);
 void copies_free(Worker*);
 
-/* findings.cpp */
-void found(Worker*, const Finding&);
+/* findings.cpp: keeps one of each kind, pair of places and memory, and counts. `memory`, `offset`, `size` come with `finding`; thread, block and place
+   are those of the running thread where they are zero. */
+void found(Worker*, Finding finding);
 
 }  // namespace emulator

@@ -104,10 +104,11 @@ void yield_to_others(Worker* worker) {
 
 /* ---- barriers */
 
-static void release_barrier(Worker* worker, bool by_exit) {
+static void release_barrier(Worker* worker) {
   for (unsigned i = 0; i < (worker->block_threads + 63) / 64; ++i) worker->ready[i] |= worker->waiting[i];
   if (worker->launch->check) {
-    race_released(worker, by_exit);
+    if (worker->launch->check == CHECK_RACE) race_released(worker);
+    for (unsigned i = 0; worker->memory && i < worker->warps; ++i) memory_flush(worker, i);
     worker->barrier_time = ++worker->time;
   }
   memset(worker->waiting, 0, sizeof worker->waiting);
@@ -125,6 +126,7 @@ static void complete_slot(Worker* worker, unsigned warp_index, unsigned slot_ind
   if (slot_index != --warp.slot_count) warp.slots[slot_index] = warp.slots[warp.slot_count];
   if (slot.complete) slot.complete(slot.lanes, slot.arrived, slot.argument);
   if (worker->launch->check) race_collective(worker, warp_index, slot.arrived);
+  if (worker->memory && slot.arrived == warp.live) memory_flush(worker, warp_index);
   for (uint32_t lanes = slot.arrived; lanes; lanes &= lanes - 1) {
     unsigned thread = warp_index * WARP + unsigned(__builtin_ctz(lanes));
     worker->threads[thread].where = 0;
@@ -139,6 +141,12 @@ static void arrive(Worker* worker, unsigned mask, void* mine, EmulatorComplete* 
   if (!(mask >> lane & 1)) {
     char text[160];
     snprintf(text, sizeof text, "lane %u calls a warp function with the mask 0x%08x, which does not name it", lane, mask);
+    Finding finding = {};
+    finding.kind = FOREIGN_MASK;
+    finding.memory = ~0u;
+    finding.place = uint64_t(place);
+    finding.extra = mask;
+    found(worker, finding);
     fail(worker, ERROR_STUCK, place, text);
     abandon(worker);
   }
@@ -180,9 +188,10 @@ static void end_thread(Worker* worker) {
     if (warp.slots[i].arrived == (warp.slots[i].mask & warp.live)) complete_slot(worker, warp_index, i);
     else ++i;
   }
-  if (!warp.live && worker->launch->check == CHECK_MEMORY) memory_warp_done(worker, warp_index);
+  if (!warp.live && worker->memory) memory_flush(worker, warp_index);
   worker->ended_since_barrier = true;
-  if (worker->live && worker->arrived == worker->live) release_barrier(worker, true);
+  worker->threads[self].end_time = worker->time;
+  if (worker->live && worker->arrived == worker->live) release_barrier(worker);
 }
 
 /* Nobody can run. Lanes that asked who is with them get their answer; else the block waits for ever, which is an error. */
@@ -219,7 +228,7 @@ static void resolve_stuck(Worker* worker) {
   finding.place = uint64_t(worker->threads[in_collective].place);
   finding.other_place = barrier ? uint64_t(worker->threads[at_barrier].place) : 0;
   finding.block = finding.other_block = worker->block;
-  finding.thread = in_collective;
+  finding.thread = in_collective + 1;
   finding.other_thread = at_barrier;
   finding.extra = worker->threads[in_collective].mask;
   finding.count = 1;
@@ -319,7 +328,7 @@ static bool prepare_worker(Worker* worker) {
   for (unsigned i = 0; i < threads; ++i) mprotect(worker->stacks + i * STACK_BYTES, PAGE_BYTES, PROT_NONE); /* where it fails, the stacks just have no fence */
   initialise_threads(worker);
   if (launch->check == CHECK_NONE) return true;
-  return race_begin(worker) && (launch->check != CHECK_MEMORY || memory_begin(worker));
+  return shadow_begin(worker) && (launch->check != CHECK_MEMORY || memory_begin(worker));
 }
 
 static void free_worker(Worker* worker) {
@@ -330,7 +339,7 @@ static void free_worker(Worker* worker) {
   if (worker->dynamic) munmap(worker->dynamic, (launch->dynamic_bytes + 2 * DYNAMIC_ZONE + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES);
   if (worker->stacks) munmap(worker->stacks, worker->block_threads * STACK_BYTES);
   copies_free(worker);
-  race_free(worker);
+  shadow_free(worker);
   memory_free(worker);
 }
 
@@ -379,7 +388,7 @@ int emulator_barrier(int vote, int predicate) {
   worker->threads[self].where = WAITS_BARRIER;
   worker->threads[self].place = __builtin_return_address(0);
   if (worker->arrived == worker->live) {
-    release_barrier(worker, false);
+    release_barrier(worker);
   } else {
     clear_bit(worker->ready, self);
     wait_here(worker);
@@ -408,6 +417,12 @@ unsigned emulator_active_mask(void) {
 }
 
 void emulator_yield(void) { yield_to_others(current_worker); }
+
+unsigned long long emulator_clock(void) {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (unsigned long long)now.tv_sec * 1000000000u + (unsigned long long)now.tv_nsec;
+}
 
 void emulator_trap(const char* why) {
   Worker* worker = current_worker;
@@ -481,7 +496,7 @@ void emulator_stop(Run* run) {
 void emulator_finish(Run* run) {
   for (unsigned i = 0; i < run->launch->workers; ++i) pthread_join(run->workers[i].thread, nullptr);
   faults_end();
-  if (run->launch->check == CHECK_RACE) race_end(run);
+  if (run->launch->check == CHECK_RACE) race_between_workers(run);
   if (run->launch->check == CHECK_MEMORY) memory_end(run);
   for (unsigned i = 0; i < run->launch->workers; ++i) free_worker(&run->workers[i]);
   pthread_mutex_destroy(&run->mutex);

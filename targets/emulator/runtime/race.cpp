@@ -1,0 +1,289 @@
+/* Which accesses nothing orders, and what follows from barriers and from collectives of a warp for that.
+
+   Worker::time counts synchronisations of the block. Two accesses of different threads are ordered if a barrier lies between them, or, in one warp, a
+   collective in which both lanes took part (Warp::synchronised, Thread::known). Nothing orders two blocks of a launch. */
+#include "runtime.h"
+
+#include <string.h>
+
+namespace emulator {
+
+static bool ordered(const Worker* worker, uint32_t now, uint32_t before, uint32_t time) {
+  if (now / WARP != before / WARP) return false;
+  return time < worker->warp[now / WARP].synchronised || time < worker->threads[now].known[before % WARP];
+}
+
+static void report(Worker* worker, Kind kind, const Where& where, size_t size, int access, uint32_t place, uint32_t other_thread, int other_access, uint32_t other_place,
+                   uint64_t other_block) {
+  const Launch* launch = worker->launch;
+  Finding finding = {};
+  finding.kind = kind;
+  finding.memory = where.space == SPACE_GLOBAL ? worker->shadow.zones[where.memory].memory : where.memory;
+  finding.offset = where.offset;
+  finding.size = uint32_t(size);
+  finding.access = uint32_t(access);
+  finding.place = launch->image_low + place;
+  finding.other_place = other_place ? launch->image_low + other_place : 0;
+  finding.other_thread = other_thread;
+  finding.other_access = uint32_t(other_access);
+  finding.other_block = other_block;
+  found(worker, finding);
+}
+
+/* Between threads of one block. A flag in memory may order them where the first made a fence after its access and the second an atomic operation before:
+   that is not looked into. */
+static void conflict(Worker* worker, const Where& where, size_t size, int access, uint32_t place, uint32_t other, int other_access, uint32_t other_place, uint32_t other_time) {
+  const bool flagged = other != ~0u && worker->threads[other].fence_time > other_time && worker->threads[worker->current].atomic_time >= worker->barrier_time;
+  report(worker, flagged ? FENCED : where.space == SPACE_SHARED ? RACE_SHARED : RACE_GLOBAL, where, size, access, place, other, other_access, other_place, worker->block);
+}
+
+/* With a thread of another block, which this worker ran before; which one is not known any more. */
+static void conflict_of_blocks(Worker* worker, const Where& where, size_t size, int access, uint32_t place, int other_access, uint32_t other_place) {
+  report(worker, worker->fenced && worker->used_atomics ? FENCED : RACE_BLOCKS, where, size, access, place, ~0u, other_access, other_place, ~uint64_t(0));
+}
+
+/* Whether `self` may meet the latest write, or one of the latest atomic operations of several threads, at the same time. */
+static inline bool write_conflicts(const Worker* worker, const Cell& cell, uint32_t self) {
+  if (cell.write_time < worker->barrier_time) return false;
+  const uint32_t writer = cell.writer & THREAD_BITS;
+  if (cell.writer & MANY_WARPS) return true;
+  if (cell.writer & MANY_LANES) return writer / WARP != self / WARP || cell.write_time >= worker->warp[self / WARP].synchronised;
+  return writer != self && !ordered(worker, self, writer, cell.write_time);
+}
+
+static inline bool read_cell(Worker* worker, Cell& cell, const Where& where, size_t size, uint32_t place, uint32_t self, bool shared) {
+  const uint32_t writer = cell.writer & THREAD_BITS;
+  bool clean = true;
+  if (shared) {
+    if (cell.write_time < worker->block_time) {
+      report(worker, UNINITIALISED, where, size, 0, place, 0, 0, 0, worker->block);
+      clean = false;
+    }
+  } else if ((cell.write_time && cell.write_time < worker->block_time) || cell.reader & ATOMIC_BY_BLOCKS) {
+    conflict_of_blocks(worker, where, size, 0, place, cell.writer & ATOMIC ? 2 : 1, cell.write_place);
+    clean = false;
+  }
+  if (write_conflicts(worker, cell, self)) {
+    conflict(worker, where, size, 0, place, writer == self ? ~0u : writer, cell.writer & ATOMIC ? 2 : 1, cell.write_place, cell.write_time);
+    clean = false;
+  }
+  const uint32_t bit = 1u << (self % WARP), reader = cell.reader & THREAD_BITS;
+  uint32_t flags = cell.reader & ~THREAD_BITS;
+  if (cell.read_time >= worker->barrier_time) {
+    if (!(flags & READ_BY_WARPS)) {
+      if (reader / WARP == self / WARP) {
+        cell.readers = cell.read_time < worker->warp[self / WARP].synchronised ? bit : cell.readers | bit;
+      } else {
+        flags |= READ_BY_WARPS;
+        cell.readers = reader;
+      }
+    } else if (reader != self && cell.readers == self) {
+      cell.readers = reader;
+    }
+  } else {
+    if (cell.read_time && cell.read_time < worker->block_time) flags |= READ_BY_BLOCKS;
+    flags &= ~uint32_t(READ_BY_WARPS);
+    cell.readers = bit;
+  }
+  cell.reader = uint16_t(self | flags);
+  cell.read_time = worker->time;
+  cell.read_place = place;
+  cell.writer |= EVER_READ;
+  return clean;
+}
+
+/* A reader of this interval that a write by `self` is not ordered after; -1: none. */
+static inline int unordered_reader(const Worker* worker, const Cell& cell, uint32_t self) {
+  const uint32_t reader = cell.reader & THREAD_BITS;
+  if (cell.reader & READ_BY_WARPS) return int(reader != self ? reader : cell.readers);
+  if (reader / WARP != self / WARP) return int(reader);
+  if (cell.read_time < worker->warp[self / WARP].synchronised) return -1;
+  for (uint32_t others = cell.readers & ~(1u << (self % WARP)); others; others &= others - 1) {
+    const uint32_t other = self / WARP * WARP + uint32_t(__builtin_ctz(others));
+    if (!ordered(worker, self, other, cell.read_time)) return int(other);
+  }
+  return -1;
+}
+
+static inline bool write_cell(Worker* worker, Cell& cell, const Where& where, size_t size, int kind, uint32_t place, uint32_t self, bool shared) {
+  const uint32_t writer = cell.writer & THREAD_BITS, atomic = kind == 2;
+  const bool both_atomic = atomic && cell.writer & ATOMIC;
+  uint32_t flags = cell.writer & (EVER_READ | EVER_WRITTEN | EVER_ATOMIC);
+  bool clean = true;
+  if (!shared) {
+    const bool other_wrote = cell.write_time && cell.write_time < worker->block_time;
+    if ((other_wrote && !both_atomic) || (cell.reader & ATOMIC_BY_BLOCKS && !atomic)) {
+      conflict_of_blocks(worker, where, size, kind, place, cell.writer & ATOMIC ? 2 : 1, cell.write_place);
+      clean = false;
+    } else if (other_wrote) {
+      cell.reader |= ATOMIC_BY_BLOCKS;
+    }
+    if (cell.read_time && (cell.read_time < worker->block_time || cell.reader & READ_BY_BLOCKS)) {
+      conflict_of_blocks(worker, where, size, kind, place, 0, cell.read_place);
+      clean = false;
+    }
+  } else if (atomic && cell.write_time < worker->block_time) { /* an atomic operation reads too */
+    report(worker, UNINITIALISED, where, size, 2, place, 0, 0, 0, worker->block);
+    clean = false;
+  }
+  if (cell.write_time >= worker->barrier_time) {
+    if (both_atomic) {
+      flags |= cell.writer & (MANY_LANES | MANY_WARPS);
+      if (writer / WARP != self / WARP) flags |= MANY_WARPS;
+      else if (writer != self) flags |= MANY_LANES;
+    } else if (write_conflicts(worker, cell, self)) {
+      conflict(worker, where, size, kind, place, writer == self ? ~0u : writer, cell.writer & ATOMIC ? 2 : 1, cell.write_place, cell.write_time);
+      clean = false;
+    }
+  }
+  if (cell.read_time >= worker->barrier_time) {
+    const int other = unordered_reader(worker, cell, self);
+    if (other >= 0) {
+      conflict(worker, where, size, kind, place, uint32_t(other), 0, cell.read_place, cell.read_time);
+      clean = false;
+    }
+    if (!atomic) cell.read_time = 0; /* who is ordered after this write is ordered after those reads too */
+  }
+  cell.write_time = worker->time;
+  cell.write_place = place;
+  cell.writer = uint16_t(self | flags | (atomic ? ATOMIC | EVER_ATOMIC : EVER_WRITTEN));
+  return clean;
+}
+
+void race_access(Worker* worker, const Where& where, size_t size, int kind, uint32_t place) {
+  const uint32_t self = worker->current;
+  const bool shared = where.space == SPACE_SHARED;
+  Cell* cell = (shared ? worker->shadow.shared : worker->shadow.zones[where.memory].cells) + where.cell;
+  const uint64_t first_byte = where.offset & ((uint64_t(1) << worker->launch->granule_shift) - 1);
+  const Cell* end = cell + ((first_byte + size - 1) >> worker->launch->granule_shift) + 1;
+  bool clean = true; /* one report for an access is enough */
+  for (; cell != end && clean; ++cell) clean = kind == 0 ? read_cell(worker, *cell, where, size, place, self, shared) : write_cell(worker, *cell, where, size, kind, place, self, shared);
+}
+
+void race_forget(Worker* worker, uintptr_t address, size_t size) {
+  Where where;
+  where.space = SPACE_LOCAL;
+  if (!shadow_find(worker, address, size, 1, 0, &where) || where.space != SPACE_SHARED) return;
+  Cell* cell = worker->shadow.shared + where.cell;
+  for (size_t i = 0; i < (size + (size_t(1) << worker->launch->granule_shift) - 1) >> worker->launch->granule_shift; ++i) cell[i].write_time = 0;
+}
+
+/* ---- what orders */
+
+void race_block(Worker* worker) {
+  worker->block_time = worker->barrier_time = ++worker->time;
+  for (unsigned i = 0; i < worker->warps; ++i) worker->warp[i].synchronised = worker->time;
+  for (unsigned i = 0; i < worker->block_threads; ++i) {
+    Thread& thread = worker->threads[i];
+    memset(thread.known, 0, sizeof thread.known);
+    memset(thread.visited, 0, sizeof thread.visited);
+    thread.last_place = thread.fence_time = thread.atomic_time = thread.end_time = 0;
+  }
+}
+
+void race_collective(Worker* worker, uint32_t warp_index, uint32_t arrived) {
+  Warp& warp = worker->warp[warp_index];
+  const uint32_t time = ++worker->time;
+  if (arrived == warp.live) {
+    warp.synchronised = time;
+    return;
+  }
+  Thread* lanes = worker->threads + warp_index * WARP;
+  uint32_t known[WARP] = {}; /* what any of them knows, all of them know now */
+  for (uint32_t rest = arrived; rest; rest &= rest - 1) {
+    const Thread& lane = lanes[__builtin_ctz(rest)];
+    for (unsigned i = 0; i < WARP; ++i) known[i] = lane.known[i] > known[i] ? lane.known[i] : known[i];
+  }
+  for (uint32_t rest = arrived; rest; rest &= rest - 1) known[__builtin_ctz(rest)] = time;
+  for (uint32_t rest = arrived; rest; rest &= rest - 1) memcpy(lanes[__builtin_ctz(rest)].known, known, sizeof known);
+}
+
+/* A barrier lets its threads go: were they all at the same one, and did those that ended leave before it, or go around it? */
+void race_released(Worker* worker) {
+  const Thread* first = nullptr;
+  uint64_t visited[4] = {};
+  for (unsigned i = 0; i < worker->block_threads; ++i) {
+    Thread& thread = worker->threads[i];
+    if (!(worker->waiting[i / 64] >> (i % 64) & 1)) continue;
+    if (!first) first = &thread;
+    if (thread.place != first->place) {
+      Finding finding = {};
+      finding.kind = BARRIER_SITES;
+      finding.memory = ~0u;
+      finding.place = uint64_t(first->place);
+      finding.other_place = uint64_t(thread.place);
+      finding.thread = uint32_t(first - worker->threads) + 1;
+      finding.other_thread = i;
+      finding.other_block = worker->block;
+      found(worker, finding);
+    }
+    for (unsigned word = 0; word < 4; ++word) visited[word] |= thread.visited[word];
+    memset(thread.visited, 0, sizeof thread.visited);
+  }
+  for (unsigned i = 0; worker->ended_since_barrier && i < worker->block_threads; ++i) {
+    const Thread& thread = worker->threads[i];
+    if (thread.where != ENDED || thread.end_time < worker->barrier_time || !thread.last_place) continue;
+    if (visited[thread.last_place / 4 % 256 / 64] >> (thread.last_place / 4 % 64) & 1) continue;
+    Finding finding = {};
+    finding.kind = BARRIER_EXITED;
+    finding.memory = ~0u;
+    finding.place = uint64_t(first->place);
+    finding.other_place = worker->launch->image_low + thread.last_place;
+    finding.thread = uint32_t(first - worker->threads) + 1;
+    finding.other_thread = i;
+    finding.other_block = worker->block;
+    found(worker, finding);
+  }
+  for (unsigned i = 0; i < worker->block_threads; ++i)
+    if (worker->threads[i].where != ENDED) worker->threads[i].last_place = 0;
+}
+
+/* ---- blocks that different workers ran */
+
+void race_between_workers(Run* run) {
+  Launch* launch = run->launch;
+  if (launch->workers < 2) return;
+  Worker* first = &run->workers[0];
+  bool flagged = false;
+  for (uint32_t i = 0; i < launch->workers; ++i) flagged = flagged || (run->workers[i].fenced && run->workers[i].used_atomics);
+  for (uint32_t z = 0; z < first->shadow.zone_count; ++z) {
+    const Zone& zone = first->shadow.zones[z];
+    if (zone.ignored) continue;
+    const uint64_t cells = (zone.high - zone.low + (uint64_t(1) << launch->granule_shift) - 1) >> launch->granule_shift;
+    for (uint64_t c = 0; c < cells; ++c) {
+      const Worker *writer = nullptr, *other = nullptr;
+      for (uint32_t i = 0; i < launch->workers; ++i) {
+        const Worker* worker = &run->workers[i];
+        if (!worker->shadow.zones || !worker->shadow.zones[z].cells) continue;
+        const uint32_t flags = worker->shadow.zones[z].cells[c].writer & (EVER_READ | EVER_WRITTEN | EVER_ATOMIC);
+        if (!flags) continue;
+        if (flags & (EVER_WRITTEN | EVER_ATOMIC) && (!writer || flags & EVER_WRITTEN)) {
+          if (writer) other = writer;
+          writer = worker;
+        } else {
+          other = worker;
+        }
+      }
+      if (!writer || !other) continue;
+      const Cell &written = writer->shadow.zones[z].cells[c], &touched = other->shadow.zones[z].cells[c];
+      const uint32_t plain = EVER_READ | EVER_WRITTEN;
+      if (!((written.writer | touched.writer) & plain)) continue; /* all atomic */
+      const bool wrote_too = touched.writer & (EVER_WRITTEN | EVER_ATOMIC) && !(written.writer & EVER_ATOMIC && touched.writer & EVER_ATOMIC && !((written.writer | touched.writer) & EVER_WRITTEN));
+      Finding finding = {};
+      finding.kind = flagged ? FENCED : RACE_BLOCKS;
+      finding.memory = zone.memory;
+      finding.offset = c << launch->granule_shift;
+      finding.size = 1u << launch->granule_shift;
+      finding.access = written.writer & ATOMIC ? 2 : 1;
+      finding.place = launch->image_low + written.write_place;
+      finding.other_access = wrote_too ? (touched.writer & ATOMIC ? 2 : 1) : 0;
+      finding.other_place = launch->image_low + (wrote_too ? touched.write_place : touched.read_place);
+      finding.thread = (written.writer & THREAD_BITS) + 1;
+      finding.other_thread = wrote_too ? touched.writer & THREAD_BITS : touched.reader & THREAD_BITS;
+      finding.block = finding.other_block = ~uint64_t(0);
+      found(first, finding);
+    }
+  }
+}
+
+}  // namespace emulator
