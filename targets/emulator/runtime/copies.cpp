@@ -77,7 +77,7 @@ void emulator_async_copy(void* shared, const void* global, unsigned size, unsign
   }
   if (bytes) emulator_access(global, bytes, 0, where);
   emulator_access(shared, size, 1, where);
-  if (worker->launch->check == CHECK_RACE) race_forget(worker, uintptr_t(shared), size);
+  if (worker->launch->check == CHECK_RACE) race_forget(worker, uintptr_t(shared), size, uintptr_t(where));
   ThreadCopies* mine = of_current_thread(worker);
   append(worker, mine, Copy{static_cast<char*>(shared), static_cast<const char*>(global), size, bytes, mine->committed, uintptr_t(where)});
 }

@@ -160,10 +160,10 @@ void race_access(Worker* worker, const Where& where, size_t size, int kind, uint
   for (; cell != end && clean; ++cell) clean = kind == 0 ? read_cell(worker, *cell, where, size, place, self, shared) : write_cell(worker, *cell, where, size, kind, place, self, shared);
 }
 
-void race_forget(Worker* worker, uintptr_t address, size_t size) {
+void race_forget(Worker* worker, uintptr_t address, size_t size, uintptr_t place) {
   Where where;
   where.space = SPACE_LOCAL;
-  if (!shadow_find(worker, address, size, 1, 0, &where) || where.space != SPACE_SHARED) return;
+  if (!shadow_find(worker, address, size, 1, place, &where) || where.space != SPACE_SHARED) return;
   Cell* cell = worker->shadow.shared + where.cell;
   for (size_t i = 0; i < (size + (size_t(1) << worker->launch->granule_shift) - 1) >> worker->launch->granule_shift; ++i) cell[i].write_time = 0;
 }

@@ -212,7 +212,7 @@ void race_block(Worker*);
 void race_collective(Worker*, uint32_t warp, uint32_t arrived);
 void race_released(Worker*);
 void race_between_workers(Run*);
-void race_forget(Worker*, uintptr_t address, size_t size); /* shared words become as if nobody had written them, without an access */
+void race_forget(Worker*, uintptr_t address, size_t size, uintptr_t place); /* shared words become as if nobody had written them, without an access */
 
 /* memory.cpp */
 bool memory_begin(Worker*);
