@@ -165,18 +165,7 @@ class _Walk:
         return found  # type: ignore[return-value]
 
     def _evaluate(self, e: Expr) -> Array | None:
-        if isinstance(e, Var):
-            return self.variables.get(e)
-        if isinstance(e, Const):
-            return None if e.dtype.is_float else np.full((1, 1), e.value, bool if e.dtype.is_bool else np.int64)
-        operation = _FUNCTIONS.get(e.name) if isinstance(e, Call) else _OPERATIONS.get(e.__class__)
-        if operation is None or e.dtype.is_float:
-            return None
-        parts = [self.value(c) for c in e.children]
-        if any(p is None for p in parts):
-            return None
-        result = operation(e, *parts)
-        return result if e.exact or e.dtype.is_bool else _wrapped(result, e.dtype)
+        return self.variables.get(e) if isinstance(e, Var) else _evaluated(e, self.value)
 
 
 class _Bounds(_Walk):
@@ -316,6 +305,28 @@ def _operations() -> dict[type, Callable[..., Array]]:
         if getattr(cls, "symbol", None) in functions:
             table[cls] = of(functions[cls.symbol])
     return table
+
+
+def evaluate(e: Expr, values: dict[Expr, Array | None]) -> Array | None:
+    """The value of `e` where variables have `values`, each of shape [points, 1]; None where it is not known. `values` keeps what was found."""
+    found = values.get(e, _UNSEEN)
+    if found is _UNSEEN:
+        found = values[e] = None if isinstance(e, Var) else _evaluated(e, lambda part: evaluate(part, values))
+    return found  # type: ignore[return-value]
+
+
+def _evaluated(e: Expr, value: Callable[[Expr], Array | None]) -> Array | None:
+    """The value of what is no variable, from the values of its parts."""
+    if isinstance(e, Const):
+        return None if e.dtype.is_float else np.full((1, 1), e.value, bool if e.dtype.is_bool else np.int64)
+    operation = _FUNCTIONS.get(e.name) if isinstance(e, Call) else _OPERATIONS.get(e.__class__)
+    if operation is None or e.dtype.is_float:
+        return None
+    parts = [value(c) for c in e.children]
+    if any(p is None for p in parts):
+        return None
+    result = operation(e, *parts)
+    return result if e.exact or e.dtype.is_bool else _wrapped(result, e.dtype)
 
 
 _OPERATIONS = _operations()

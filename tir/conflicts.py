@@ -1,0 +1,374 @@
+"""Whether two accesses to one buffer, by different threads of a block, may touch the same element.
+
+`Access` is a read or a write with all that is known about where it stands; `Conflicts.meet` compares two. It first reasons: the indices of both are
+equal, dimension by dimension, and sums are numbers in mixed radix, so that their digits are equal too (8*ty + tx = 8*ty' + tx' with tx < 8 means
+ty = ty' and tx = tx': the same thread). What is left is tried out: all threads, all iterations of the loops that one of the two stands in. Where
+neither decides, they may meet. Where barriers must go follows in barrier_plan.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import gcd
+from typing import Any
+
+import numpy as np
+
+from .affine import Terms, add_term, affine, build, collect, difference
+from .bounds import Bounds, constant_bounds, sum_bounds
+from .expr import EQ, LE, LT, And, Buffer, Const, Expr, FloorDiv, FloorMod, Load, Ramp, Var, add, const, mul
+from .visit import Rewriter, substitute
+from .witness import evaluate
+
+Array = np.ndarray[Any, Any]
+
+_FIRST_POINTS = 1 << 12  # tried first: most accesses that meet at all meet at once
+_MOST_POINTS = 1 << 18
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Access:
+    """A read or a write (`writes`) of `buffer[indices]`, in a kernel, where all of `guards` hold; `text` is for messages."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    writes: bool
+    guards: tuple[Expr, ...]
+    text: str
+
+
+class Conflicts:
+    """Answers for one kernel; `threads`: the variables of its threadIdx loops and their extents."""
+
+    def __init__(self, threads: Mapping[Var, int]):
+        self.threads = {var: extent for var, extent in threads.items() if extent > 1}
+        self.memo: dict[tuple[Any, ...], bool] = {}
+
+    def meet(self, first: Access, second: Access, common: frozenset[Var], following: Var | None = None) -> bool:
+        """Whether `first`, in one thread, and `second`, in another, may be of one element, at least one being a write.
+
+        Arguments: `common`: variables that have one value for both, as those of the loops around both; `following`: that of a loop of which `second`
+        runs an iteration later (it is among `common`).
+        """
+        if first.buffer is not second.buffer or not (first.writes or second.writes) or not self.threads:
+            return False
+        key = (first.indices, first.guards, second.indices, second.guards, common, following)
+        found = self.memo.get(key)
+        if found is None:
+            found = self.memo[key] = _Pair(self.threads, first, second, common, following).meets()
+        return found
+
+
+class _Pair:
+    """Two accesses; the variables of the second that need not have the value they have for the first are renamed."""
+
+    def __init__(self, threads: Mapping[Var, int], first: Access, second: Access, common: frozenset[Var], following: Var | None):
+        self.common = common
+        self.bounds_of: dict[Expr, Bounds] = {}
+        self.thread_pairs: dict[Var, tuple[Expr, Expr]] = {}
+        self.a, self.a_guards, variables = self._side(first, {}, threads)
+        mine: dict[Var, Expr] = {}
+        for e in (*second.indices, *second.guards):
+            for var in sorted(e.variables - common - mine.keys(), key=lambda v: v.name):
+                mine[var] = var.fresh()
+        for var in threads:
+            mine.setdefault(var, var.fresh())
+        if following is not None:
+            mine[following] = add(following, const(1, following))
+        self.b, self.b_guards, others = self._side(second, mine, threads)
+        self.thread_pairs = {var: (variables[var], others[var]) for var in threads}
+
+    def _side(self, access: Access, renamed: dict[Var, Expr], threads: Mapping[Var, int]) -> tuple[tuple[Expr, ...], list[Expr], dict[Var, Expr]]:
+        """(indices, guards, thread variables) of one access, with opaque names for what is read from memory, and what its guards say of variables put in."""
+        opaque = _Opaque(renamed)
+        guards = [part for guard in access.guards for part in _parts(opaque.rewrite(guard))]
+        indices = [opaque.rewrite(index) for index in access.indices]
+        tight: dict[Var, Bounds] = {}
+        for guard in guards:
+            _tighten(guard, tight)
+        values: dict[Var, Expr] = {}
+        for var, (low, high) in tight.items():
+            if var in self.common:
+                continue
+            values[var] = const(low, var) if low is not None and low == high else var.fresh(bounds=(low, high))
+        own = {var: substitute(renamed.get(var, var), values) for var in threads}
+        return tuple(substitute(i, values) for i in indices), [substitute(g, values) for g in guards], own
+
+    def meets(self) -> bool:
+        equations = []
+        for x, y in zip(self.a, self.b, strict=True):
+            if not x.exact or not y.exact or x.dtype.lanes > 1 or y.dtype.lanes > 1:
+                continue  # nothing is known along this dimension
+            equations.append(difference(x, y))
+        equal = _Equalities(equations)
+        if equal.impossible or all(equal.same(x, y) for x, y in self.thread_pairs.values()):
+            return False
+        return self._found_by_trying()
+
+    # ------------------------------------------------------------------------------------------------------------- trying
+
+    def _found_by_trying(self) -> bool:
+        """True unless all points of both accesses were tried, and none met."""
+        parts = [self._separated(x, y) for x, y in zip(self.a, self.b, strict=True)]
+        if any(part is None for part in parts):
+            return True
+        for most in (_FIRST_POINTS, _MOST_POINTS):
+            all_of_a, a = self._points([part[0] for part in parts if part is not None], self.a_guards, 0, most)
+            all_of_b, b = self._points([part[1] for part in parts if part is not None], self.b_guards, 1, most)
+            if a is None or b is None or _owners_differ(a, b):
+                return True
+            if all_of_a and all_of_b:
+                return False
+        return True
+
+    def _separated(self, x: Expr, y: Expr) -> tuple[Expr, Expr] | None:
+        """The parts of two indices that depend on what is not common, with equal common parts taken out; None where that cannot be done."""
+        common: Terms = {}
+        sides: list[Expr] = []
+        for sign, e in ((1, x), (-1, y)):
+            if not e.exact or e.dtype.lanes > 1:
+                return None
+            terms, constant = affine(e)
+            own: Terms = {}
+            for atom, factor in terms.items():
+                if atom.variables <= self.common:
+                    add_term(common, atom, sign * factor)
+                elif atom.variables & self.common:
+                    return None
+                else:
+                    own[atom] = factor
+            sides.append(build(own, constant, e.dtype))
+        return (sides[0], sides[1]) if not common else None
+
+    def _points(self, indices: list[Expr], guards: list[Expr], side: int, most: int) -> tuple[bool, Array | None]:
+        """(whether these are all, rows of thread and indices), or None in place of the rows where something has no values to try."""
+        threads = [pair[side] for pair in self.thread_pairs.values()]
+        axes = list(dict.fromkeys([*(t for t in threads if t.__class__ is Var), *sorted(_variables(indices), key=lambda v: v.name)]))
+        ranges = [constant_bounds(v) for v in axes]
+        if any(low is None or high is None for low, high in ranges):
+            return False, None
+        sizes: list[int] = [max(0, high - low + 1) for low, high in ranges]  # type: ignore[operator]
+        complete = True
+        for n, var in reversed(list(enumerate(axes))):
+            rest = int(np.prod(sizes[:n] + sizes[n + 1 :], dtype=object))
+            if sizes[n] * rest > most and var not in threads:
+                sizes[n], complete = max(1, most // max(1, rest)), False
+        if int(np.prod(sizes, dtype=object)) > 4 * _MOST_POINTS:
+            return False, None
+        grid = np.indices(sizes).reshape(len(sizes), -1)
+        values: dict[Expr, Array | None] = {v: (row + low)[:, None] for v, row, (low, _) in zip(axes, grid, ranges, strict=True)}
+        count = grid.shape[1]
+        kept = np.ones(count, bool)
+        for guard in guards:
+            if guard.variables <= values.keys():
+                holds = evaluate(guard, values)
+                if holds is not None:
+                    kept &= np.broadcast_to(holds, (count, 1))[:, 0]
+        owner = np.zeros((count, 1), np.int64)
+        for pair in self.thread_pairs.values():
+            high = constant_bounds(pair[0])[1], constant_bounds(pair[1])[1]
+            owner = owner * (1 + max(h if h is not None else 0 for h in high)) + _column(pair[side], values, count)
+        columns = [owner]
+        for index in indices:
+            found = evaluate(index, values)
+            if found is None:
+                return False, None
+            columns.append(np.broadcast_to(found, (count, 1)))
+        return complete, np.concatenate(columns, axis=1)[kept]
+
+
+def _column(e: Expr, values: dict[Expr, Array | None], count: int) -> Array:
+    found = evaluate(e, values)
+    assert found is not None
+    return np.broadcast_to(found, (count, 1))
+
+
+def _variables(indices: Iterable[Expr]) -> set[Var]:
+    found: set[Var] = set()
+    for e in indices:
+        found |= e.variables
+    return found
+
+
+def _owners_differ(a: Array, b: Array) -> bool:
+    """Of rows (thread, indices ...): whether some indices are in both, of threads that differ."""
+    rows = np.concatenate([a, b])
+    if not len(rows):
+        return False
+    keys = np.unique(rows[:, 1:], axis=0, return_inverse=True)[1].reshape(-1)
+    count = int(keys.max()) + 1
+    limits = []
+    for owners, where in ((a[:, 0], keys[: len(a)]), (b[:, 0], keys[len(a) :])):
+        low, high = np.full(count, np.iinfo(np.int64).max), np.full(count, -1)
+        np.minimum.at(low, where, owners)
+        np.maximum.at(high, where, owners)
+        limits.append((low, high))
+    both = (limits[0][1] >= 0) & (limits[1][1] >= 0)
+    alone = (limits[0][0] == limits[0][1]) & (limits[1][0] == limits[1][1]) & (limits[0][0] == limits[1][0])
+    return bool((both & ~alone).any())
+
+
+class _Opaque(Rewriter):
+    """Variables renamed; what is read from memory becomes a variable of which nothing is known."""
+
+    def __init__(self, variables: Mapping[Var, Expr]):
+        super().__init__()
+        self.variables = variables
+
+    def rewrite_Var(self, node: Var) -> Expr:
+        return self.variables.get(node, node)
+
+    def rewrite_Load(self, node: Load) -> Expr:
+        return Var(node.buffer.name, node.dtype)
+
+    def rewrite_Ramp(self, node: Ramp) -> Expr:
+        """Any of its lanes."""
+        lane = Var("lane", node.base.dtype, (0, node.dtype.lanes - 1))
+        return add(self.rewrite(node.base), mul(self.rewrite(node.stride), lane))
+
+
+def _parts(condition: Expr) -> list[Expr]:
+    """The conditions that all hold where this one does."""
+    if isinstance(condition, And):
+        return [*_parts(condition.a), *_parts(condition.b)]
+    return [condition]
+
+
+def _tighten(guard: Expr, bounds: dict[Var, Bounds]) -> None:
+    """What `guard` says about the bounds of a single variable."""
+    if not isinstance(guard, (EQ, LT, LE)) or not guard.a.exact or not guard.b.exact:
+        return
+    terms, constant = difference(guard.a, guard.b)
+    if isinstance(guard, LT):
+        constant += 1
+    if len(terms) != 1:
+        return
+    ((var, factor),) = terms.items()
+    if not isinstance(var, Var):
+        return
+    low, high = bounds.get(var, var.bounds)
+    if isinstance(guard, EQ):
+        if constant % factor == 0:
+            low = high = -constant // factor
+    elif factor > 0:  # factor * var + constant <= 0
+        limit = -constant // factor
+        high = limit if high is None else min(high, limit)
+    else:
+        limit = -(-constant // -factor)
+        low = limit if low is None else max(low, limit)
+    bounds[var] = low, high
+
+
+class _Equalities:
+    """What follows from sums being zero. `impossible`: they cannot all be; `same` answers whether two expressions are equal.
+
+    Each sum is taken apart: with terms that are multiples of g, and others that together stay between -g and g, both parts are zero.
+    """
+
+    def __init__(self, equations: Iterable[tuple[Terms, int]]):
+        self.impossible = False
+        self.name: dict[Expr, Expr] = {}  # an atom that was found equal to another one -> that one
+        pending = list(equations)
+        seen: list[tuple[Terms, int]] = []
+        while pending and not self.impossible:
+            equation = self._renamed(*pending.pop())
+            found = self._apart(*equation)
+            if found is None:
+                seen.append(equation)
+                continue
+            if found:  # parts, or nothing where an equality was learned: look at all again
+                pending += found
+            else:
+                pending += seen
+                seen = []
+            pending += self._joined()
+
+    def same(self, x: Expr, y: Expr) -> bool:
+        """Whether two sums are certainly equal."""
+        terms, constant = self._renamed(*difference(x, y))
+        return not terms and constant == 0
+
+    def _final(self, atom: Expr) -> Expr:
+        while atom in self.name:
+            atom = self.name[atom]
+        return atom
+
+    def _renamed(self, terms: Terms, constant: int) -> tuple[Terms, int]:
+        result: Terms = {}
+        for atom, factor in terms.items():
+            constant += collect(self._final(atom), factor, result)
+        return result, constant
+
+    def _apart(self, terms: Terms, constant: int) -> list[tuple[Terms, int]] | None:
+        """The parts of one sum; an empty list where it is used up; None where nothing follows from it."""
+        low, high = sum_bounds(terms, constant, constant_bounds)
+        if (low is not None and low > 0) or (high is not None and high < 0) or _never_zero(terms, constant):
+            self.impossible = True
+            return []
+        if not terms:
+            return None
+        common = gcd(*terms.values())
+        if constant % common:
+            self.impossible = True
+            return []
+        if common > 1:
+            terms, constant = {atom: factor // common for atom, factor in terms.items()}, constant // common
+        if len(terms) == 1:
+            ((atom, factor),) = terms.items()
+            self.name[atom] = const(-constant * factor, atom)  # the factor is 1 or -1
+            return []
+        if len(terms) == 2 and constant == 0:
+            (x, f), (y, g) = terms.items()
+            if f == -g:
+                self.name[y] = x
+                return []
+        for digit in sorted({abs(factor) for factor in terms.values()} - {1}, reverse=True):
+            upper = {atom: factor for atom, factor in terms.items() if factor % digit == 0}
+            lower = {atom: factor for atom, factor in terms.items() if factor % digit}
+            if not lower:
+                continue
+            for rest in {constant % digit, constant % digit - digit}:
+                low, high = sum_bounds(lower, rest, constant_bounds)
+                if low is not None and high is not None and low > -digit and high < digit:
+                    return [(upper, constant - rest), (lower, rest)]
+        return None
+
+    def _joined(self) -> list[tuple[Terms, int]]:
+        """x = y for each pair of which quotient and remainder by one divisor are found equal."""
+        quotients = [(x, y) for x, y in self.name.items() if x.__class__ is FloorDiv]
+        found = []
+        for x, _ in quotients:
+            other = self._final(x)
+            if not isinstance(x, FloorDiv) or not isinstance(other, FloorDiv) or x.b is not other.b:
+                continue
+            for remainder in list(self.name):
+                if not isinstance(remainder, FloorMod):
+                    continue
+                partner = self._final(remainder)
+                if not isinstance(partner, FloorMod) or remainder.b is not x.b or partner.b is not x.b:
+                    continue
+                if {remainder.a, partner.a} == {x.a, other.a}:
+                    terms, constant = self._renamed(*difference(x.a, other.a))
+                    if terms:
+                        found.append((terms, constant))
+        return found
+
+
+def _never_zero(terms: Terms, constant: int) -> bool:
+    """Whether a sum is different from zero modulo the divisor of a remainder in it: (k + 1) % 2 - k % 2 is odd."""
+    for atom in terms:
+        if atom.__class__ is not FloorMod or atom.b.__class__ is not Const or atom.b.value <= 1:  # type: ignore[attr-defined]
+            continue
+        modulus = int(atom.b.value)  # type: ignore[attr-defined]
+        rest: Terms = {}
+        total = constant
+        for other, factor in terms.items():
+            if other.__class__ is FloorMod and other.b.__class__ is Const and other.b.value % modulus == 0:  # type: ignore[attr-defined]
+                total += collect(other.a, factor, rest)  # type: ignore[attr-defined]
+            else:
+                add_term(rest, other, factor)
+        step = gcd(modulus, *rest.values())
+        if total % step:
+            return True
+    return False
