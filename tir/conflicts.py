@@ -269,20 +269,19 @@ class _Equalities:
     def __init__(self, equations: Iterable[tuple[Terms, int]]):
         self.impossible = False
         self.name: dict[Expr, Expr] = {}  # an atom that was found equal to another one -> that one
+        self.done: set[tuple[Expr, Expr]] = set()  # quotients from which a new sum was made
         pending = list(equations)
-        seen: list[tuple[Terms, int]] = []
+        left: list[tuple[Terms, int]] = []
         while pending and not self.impossible:
             equation = self._renamed(*pending.pop())
             found = self._apart(*equation)
             if found is None:
-                seen.append(equation)
-                continue
-            if found:  # parts, or nothing where an equality was learned: look at all again
+                left.append(equation)
+            elif found:
                 pending += found
-            else:
-                pending += seen
-                seen = []
-            pending += self._joined()
+            else:  # an equality was learned: look at all again
+                pending += [*left, *self._joined()]
+                left = []
 
     def same(self, x: Expr, y: Expr) -> bool:
         """Whether two sums are certainly equal."""
@@ -340,7 +339,7 @@ class _Equalities:
         found = []
         for x, _ in quotients:
             other = self._final(x)
-            if not isinstance(x, FloorDiv) or not isinstance(other, FloorDiv) or x.b is not other.b:
+            if not isinstance(x, FloorDiv) or not isinstance(other, FloorDiv) or x.b is not other.b or (x, other) in self.done:
                 continue
             for remainder in list(self.name):
                 if not isinstance(remainder, FloorMod):
@@ -349,9 +348,8 @@ class _Equalities:
                 if not isinstance(partner, FloorMod) or remainder.b is not x.b or partner.b is not x.b:
                     continue
                 if {remainder.a, partner.a} == {x.a, other.a}:
-                    terms, constant = self._renamed(*difference(x.a, other.a))
-                    if terms:
-                        found.append((terms, constant))
+                    self.done.add((x, other))
+                    found.append(difference(x.a, other.a))
         return found
 
 

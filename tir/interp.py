@@ -1,6 +1,6 @@
 """The interpreter: runs any function on NumPy arrays, before or after any pass. The oracle for passes and generators, not a way to compute.
 
-A function is turned into Python source once and that is run. It keeps to expr.py's semantics literally: exact integers are Python integers,
+A function is turned into Python source once and that is run. The threads of a GPU are loops, or, once they are bound, run in turns as generators. It keeps to expr.py's semantics literally: exact integers are Python integers,
 others wrap in their dtype, float operations round in theirs, `IfThenElse` and predicates read nothing where they do not hold, both sides of
 `And` are evaluated. What a C kernel would do silently is an error here: an access outside its buffer. Memory that was not written is
 poisoned. Iterations of parallel loops run in order, or all backwards; both must give the same.
@@ -16,6 +16,7 @@ import numpy as np
 from .dtype import DType
 from .errors import TilewrightError
 from .expr import (
+    HAS_LOAD,
     Binary,
     Broadcast,
     Buffer,
@@ -48,12 +49,13 @@ from .interp_support import (
     outside,
     popcount,
     run_intrinsic,
+    run_threads,
     select,
     to_integer,
     vector_load,
     vector_store,
 )
-from .stmt import Allocate, AllReduce, Bind, CallExtern, CallIntrinsic, For, Func, If, Prefetch, Produce, Seq, Stmt, Store
+from .stmt import Allocate, AllReduce, Bind, CallExtern, CallIntrinsic, For, Func, If, Prefetch, Produce, Seq, Stmt, Store, Sync
 from .visit import children, combine, walk
 
 _MAX_LOOPS = 18  # Python refuses more than 20 nested blocks; deeper loops go into a function of their own
@@ -89,20 +91,27 @@ def interpret(
     *,
     poison: int = 0xFF,
     reverse_parallel: bool = False,
+    threads: str = "loops",
+    seed: int | None = None,
 ) -> None:
     """Run `func` on one array for each parameter, in order; outputs are written in place.
 
     Arguments: `arrays`: C-contiguous, of the parameters' dtypes, with as many elements as the parameter (an N-d array serves a flattened
     one); `sizes`: a value for each of `func.sizes`, by name or in order; `poison`: the byte that fills memory before it is written (0xFF:
     NaN), so that results which differ between two poisons come from memory that was not written; `reverse_parallel`: run parallel loops
-    backwards. An access outside a buffer is an `OutOfBounds` naming the buffer, its shape and the index.
+    backwards; `threads`: what loops over threadIdx are, see `compiled`; `seed`: run threads, blocks and parallel loops in random orders. An access outside a buffer is an `OutOfBounds` naming the buffer, its shape and the index.
     """
-    compiled(func)(arrays, sizes, poison, reverse_parallel)
+    compiled(func, threads)(arrays, sizes, poison, reverse_parallel, seed)
 
 
-def compiled(func: Func) -> Callable[..., None]:
-    """`interpret` for one function that is run often: takes (arrays, sizes=(), poison=0xFF, reverse_parallel=False)."""
-    emitter = _Emitter(func)
+def compiled(func: Func, threads: str = "loops") -> Callable[..., None]:
+    """`interpret` for one function that is run often: takes (arrays, sizes=(), poison=0xFF, reverse_parallel=False, seed=None).
+
+    `threads`: "loops": loops over threadIdx are loops, as schedule/lower.py means them; of a function with the fact `threads_bound`, "steps": all threads of
+    a block run each statement before any runs the next one, or, with the fact `synced`, "barriers": they wait where the function says so and nowhere else.
+    Threads that come to different barriers are a `Divergence`.
+    """
+    emitter = _Emitter(func, threads)
     namespace = emitter.environment
     exec(compile(emitter.source(), f"<interpreter of {func.name}>", "exec"), namespace)
     run = namespace["run"]
@@ -112,6 +121,7 @@ def compiled(func: Func) -> Callable[..., None]:
         sizes: Mapping[str, int] | Sequence[int] = (),
         poison: int = 0xFF,
         reverse_parallel: bool = False,
+        seed: int | None = None,
     ) -> None:
         if len(arrays) != len(func.params):
             raise TilewrightError(f"{func.name} takes {len(func.params)} arrays, found {len(arrays)}")
@@ -119,9 +129,17 @@ def compiled(func: Func) -> Callable[..., None]:
         if len(values) != len(func.sizes):
             raise TilewrightError(f"{func.name} takes {len(func.sizes)} sizes, found {len(values)}")
         with np.errstate(all="ignore"):
-            run(Memory(poison), (lambda n: range(n - 1, -1, -1)) if reverse_parallel else range, arrays, values)
+            run(Memory(poison), _order(reverse_parallel, seed), arrays, values)
 
     return call
+
+
+def _order(backwards: bool, seed: int | None) -> Callable[[int], Sequence[int]]:
+    """In which order so many things that may happen in any order do."""
+    if seed is not None:
+        random = np.random.default_rng(seed)
+        return lambda n: random.permutation(n).tolist()
+    return (lambda n: range(n - 1, -1, -1)) if backwards else range
 
 
 def iteration_count(func: Func, sizes: Mapping[str, int]) -> int:
@@ -152,8 +170,10 @@ class _Emitter:
     `scopes`: names of expressions already computed, from the outermost block of source in; `mask`: the lanes in which loads happen now.
     """
 
-    def __init__(self, func: Func):
-        self.func = func
+    def __init__(self, func: Func, threads: str = "loops"):
+        self.func, self.threads = func, threads
+        self.varying: set[Var] | None = None  # inside threads: the variables that differ between them
+        self.divided = False  # where only some threads may be
         self.lines: list[str] = []
         self.indent = " "
         self.count = self.loops = self.parallel = 0
@@ -219,6 +239,16 @@ class _Emitter:
         self.count_uses(*(c for c in children(s) if isinstance(c, Expr)))
         _STATEMENTS[s.__class__](self, s)
         self.scopes = outer
+        if self.varying is not None and self.threads == "steps" and not self.divided and s.__class__ in (Store, CallIntrinsic, If):
+            self.line(f'yield "block", {self.fresh_number()}, None')
+
+    def fresh_number(self) -> int:
+        self.count += 1
+        return self.count
+
+    def differs(self, e: Expr) -> bool:
+        """Whether the threads of a block may find different values."""
+        return self.varying is not None and (bool(e.holds & HAS_LOAD) or not e.variables.isdisjoint(self.varying))
 
     def count_uses(self, *roots: Expr) -> None:
         self.uses = uses = dict.fromkeys(roots, 1)
@@ -234,29 +264,61 @@ class _Emitter:
             self.statement(child)
 
     def loop(self, s: For) -> None:
+        if self.threads != "loops" and self.varying is None and (s.thread or "").startswith("threadIdx"):
+            self.start_threads(s)
+            return
         var = self.names[s.var] = self.fresh("i")
         extent = self.expression(s.extent)
-        loops, parallel = self.loops, s.kind == "parallel"
+        loops, divided = self.loops, self.divided
+        unordered = s.kind == "parallel" or (self.threads != "loops" and s.kind == "thread" and self.varying is None)
+        if self.varying is not None and self.differs(s.extent):
+            self.varying.add(s.var)
+            self.divided = True
         if loops >= _MAX_LOOPS:
             body = self.fresh("body")
             self.loops, outer, self.indent = 0, self.indent, self.indent + " "
             self.lines.append(f"{outer}def {body}():")
-        self.parallel += parallel
+            if self.varying is not None:
+                self.line("if False: yield")
+        self.parallel += s.kind == "parallel"
         self.loops += 1
-        header = f"for {var} in {'order' if parallel else 'range'}({extent}):"
-        first = "memory.new_thread_iteration()" if parallel and self.parallel == 1 else "pass"
+        header = f"for {var} in {'order' if unordered else 'range'}({extent}):"
+        first = "memory.new_thread_iteration()" if s.kind == "parallel" and self.parallel == 1 else "pass"
         self.block(s.body, header, first)
-        self.parallel -= parallel
+        self.parallel -= s.kind == "parallel"
         if loops >= _MAX_LOOPS:
             self.indent = outer
-            self.line(f"{body}()")
-        self.loops = loops
+            self.line(f"{'' if self.varying is None else 'yield from '}{body}()")
+        self.loops, self.divided = loops, divided
+
+    def start_threads(self, s: For) -> None:
+        """The threads of a block: what each one does as a generator, which yields where it waits."""
+        loops = [s]
+        while isinstance(s.body, For) and (s.body.thread or "").startswith("threadIdx"):
+            s = s.body
+            loops.append(s)
+        extents = "".join(f"{self.expression(loop.extent)}, " for loop in loops)
+        self.names.update({loop.var: self.fresh("i") for loop in loops})
+        name, outer, outer_loops = self.fresh("thread"), self.indent, self.loops
+        self.line(f"def {name}({', '.join(self.names[loop.var] for loop in loops)}):")
+        self.loops, self.indent, self.varying = 0, outer + " ", {loop.var for loop in loops}
+        self.line("if False: yield")
+        self.statement(s.body)
+        self.loops, self.indent, self.varying = outer_loops, outer, None
+        tags = tuple(loop.thread for loop in loops)
+        self.line(f"{self.constant('run_threads', run_threads)}({name}, ({extents}), {tags!r}, order)")
+
+    def synchronize(self, s: Sync) -> None:
+        if self.varying is not None and s.kind in ("block", "warp"):
+            self.line(f"yield {s.kind!r}, {self.fresh_number()}, None")
 
     def branch(self, s: If) -> None:
-        condition = self.expression(s.condition)
+        condition, divided = self.expression(s.condition), self.divided
+        self.divided = divided or self.differs(s.condition)
         self.block(s.then, f"if {condition}:")
         if s.otherwise is not None:
             self.block(s.otherwise, "else:")
+        self.divided = divided
 
     def allocation(self, s: Allocate) -> None:
         self.count_uses(*(as_expr(d) for d in s.buffer.shape), *([as_expr(s.place.offset)] if s.place else []))
@@ -274,6 +336,8 @@ class _Emitter:
             value = f"{value}.astype(np.int64)"
         name = self.names[s.var] = self.fresh("v")
         self.line(f"{name} = {value}")
+        if self.varying is not None and self.differs(s.value):
+            self.varying.add(s.var)
         self.statement(s.body)
 
     def call_extern(self, s: CallExtern) -> None:
@@ -300,8 +364,11 @@ class _Emitter:
         self.line(f"{self.constant('run_intrinsic', run_intrinsic)}({code}, ({''.join(operands)}))")
 
     def all_reduce(self, s: AllReduce) -> None:
-        """As the update it is while threads are loops."""
-        results = combine(s.combination, s.targets, s.values)
+        """As the update it is while threads are loops; else with what the values of all threads give together."""
+        values: Sequence[Expr] = s.values
+        if self.varying is not None:
+            values = self.gathered(s)
+        results = combine(s.combination, s.targets, values)
         names = [self.fresh("v") for _ in results]
         self.count_uses(*results)
         for name, e in zip(names, results, strict=True):
@@ -309,6 +376,26 @@ class _Emitter:
         for name, target in zip(names, s.loads, strict=True):
             value = _wrapped(name, target.buffer.dtype) if target.exact else name
             self.line(f"{self.names[target.buffer]}[{self.scalar_indices(target.buffer, target.indices)}] = {value}")
+
+    def gathered(self, s: AllReduce) -> Sequence[Var]:
+        """Variables for the combination of the values of all threads."""
+        how, name = s.combination, self.fresh("combine")
+        left, right, values = (
+            [self.names.setdefault(v, self.fresh("v")) for v in variables] for variables in (how.left, how.right, [v.fresh() for v in how.left])
+        )
+        outer, scopes = self.indent, self.scopes
+        self.line(f"def {name}({', '.join(left + right)}):")
+        self.indent, self.scopes = outer + " ", [{}]
+        self.count_uses(*how.results)
+        self.line(f"return {''.join(f'{self.expression(e)}, ' for e in how.results)}")
+        self.indent, self.scopes = outer, scopes
+        self.count_uses(*s.values)
+        given = "".join(f"{self.expression(e)}, " for e in s.values)
+        found = [v.fresh() for v in how.left]
+        for variable, text in zip(found, values, strict=True):
+            self.names[variable] = text
+        self.line(f"{''.join(f'{text}, ' for text in values)} = yield 'reduce', {self.fresh_number()}, (({given}), {name}, {s.threads!r})")
+        return found
 
     def store(self, s: Store) -> None:
         buffer, name = self.names[s.buffer], s.buffer.name
@@ -535,4 +622,5 @@ _STATEMENTS: dict[type, Callable[[_Emitter, Any], None]] = {
     CallExtern: _Emitter.call_extern,
     CallIntrinsic: _Emitter.call_intrinsic,
     AllReduce: _Emitter.all_reduce,
+    Sync: _Emitter.synchronize,
 }  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,16 @@ from .optional import optional_import
 
 Array = np.ndarray[Any, Any]
 
+_SHARED_BYTES = 1 << 18  # of a block; more than any GPU has
+_WARP = 32
+
 
 class OutOfBounds(InternalError):
     """An access outside its buffer."""
+
+
+class Divergence(InternalError):
+    """Threads of a block that wait at different places, or for threads that have ended."""
 
 
 def numpy_dtype(kind: DType) -> np.dtype[Any]:
@@ -36,7 +43,7 @@ class Memory:
         self.poison = poison
 
     def workspaces(self, call_bytes: int, thread_bytes: int) -> None:
-        self.call, self.thread = (np.full(n, self.poison, np.uint8) for n in (call_bytes, thread_bytes))
+        self.call, self.thread, self.shared = (np.full(n, self.poison, np.uint8) for n in (call_bytes, thread_bytes, _SHARED_BYTES))
 
     def new_thread_iteration(self) -> None:
         self.thread.fill(self.poison)
@@ -46,7 +53,7 @@ class Memory:
         return np.full(size, self.poison, np.uint8).view(kind).reshape(shape)
 
     def place(self, name: str, shape: tuple[int, ...], kind: np.dtype[Any], where: str, offset: int) -> Array:
-        workspace = self.call if where == "call" else self.thread
+        workspace = {"call": self.call, "thread": self.thread, "shared": self.shared}[where]
         size = kind.itemsize * math.prod(shape)
         if offset < 0 or offset + size > len(workspace) or offset % kind.itemsize:
             raise OutOfBounds(f"buffer {name} ({size} bytes) is placed at byte {offset} of a {where} workspace of {len(workspace)} bytes")
@@ -58,6 +65,72 @@ class Memory:
         if array.dtype != kind or array.size != math.prod(shape) or not array.flags.c_contiguous:
             raise TilewrightError(f"{name}: expected contiguous {kind}{list(shape)}, found {array.dtype}{list(array.shape)}")
         return array.reshape(shape)
+
+
+def run_threads(thread: Callable[..., Generator[Any, Any, None]], extents: tuple[int, ...], tags: tuple[str, ...], order: Callable[[int], Sequence[int]]) -> None:
+    """The threads of a block, in turns, each until it waits.
+
+    A thread yields (what for, where, what it gives): "block" and "warp": until all of the block, or of its warp, wait there; "reduce": for the
+    combination of what all threads along some indices give; "shuffle": for what another lane of its warp gives.
+    """
+    where = list(np.ndindex(*extents))
+    stride, number = 1, [0] * len(where)
+    for axis in sorted(range(len(tags)), key=lambda n: tags[n]):  # threadIdx.x runs fastest
+        number = [n + index[axis] * stride for n, index in zip(number, where, strict=True)]
+        stride *= extents[axis]
+    threads = [thread(*index) for index in where]
+    warps = [n // _WARP for n in number]
+    send: dict[int, Any] = dict.fromkeys(range(len(threads)))
+    waiting: dict[int, tuple[str, int, Any]] = {}
+    while send:
+        ready = list(send)
+        for position in order(len(ready)):
+            one = ready[position]
+            try:
+                waiting[one] = threads[one].send(send[one])
+            except StopIteration:
+                pass
+        send = _released(waiting, where, tags, warps, number)
+        if waiting and not send:
+            places = {token[1]: f"{dict(zip(tags, where[one], strict=True))} waits at point {token[1]} ({token[0]})" for one, token in waiting.items()}
+            ended = "" if len(waiting) == len(threads) else f"; {len(threads) - len(waiting)} threads have ended"
+            raise Divergence(f"threads of a block do not come to the same barrier: {'; '.join(places.values())}{ended}")
+        for one in send:
+            del waiting[one]
+
+
+def _released(waiting: dict[int, tuple[str, int, Any]], where: list[Any], tags: tuple[str, ...], warps: list[int], number: list[int]) -> dict[int, Any]:
+    """The threads that need not wait any longer, and what each is told."""
+    if len(waiting) == len(where) and len({token[1] for token in waiting.values()}) == 1:
+        kind, _, given = next(iter(waiting.values()))
+        if kind == "block":
+            return dict.fromkeys(waiting)
+        if kind == "reduce":
+            return _reduced(waiting, where, tags, given[1], given[2])
+    found: dict[int, Any] = {}
+    for warp in sorted({warps[one] for one in waiting}):
+        lanes = {number[one]: one for one in range(len(where)) if warps[one] == warp}
+        here = [waiting.get(one) for one in lanes.values()]
+        if any(token is None for token in here) or len({token[1] for token in here if token}) > 1:
+            continue
+        if here[0] is not None and here[0][0] == "warp":
+            found.update(dict.fromkeys(lanes.values()))
+        elif here[0] is not None and here[0][0] == "shuffle":
+            for lane, one in lanes.items():
+                value, mask = waiting[one][2]
+                partner = lanes.get(lane ^ mask)
+                found[one] = waiting[partner][2][0] if partner is not None else value
+    return found
+
+
+def _reduced(waiting: dict[int, Any], where: list[Any], tags: tuple[str, ...], combine: Callable[..., Any], along: tuple[str, ...]) -> dict[int, Any]:
+    """What each thread gets of a reduction along some indices: the values of all threads that differ in those only, combined."""
+    totals: dict[Any, Any] = {}
+    groups = {one: tuple(n for n, tag in zip(where[one], tags, strict=True) if tag not in along) for one in waiting}
+    for one in sorted(waiting):
+        values, group = waiting[one][2][0], groups[one]
+        totals[group] = combine(*totals[group], *values) if group in totals else values
+    return {one: totals[groups[one]] for one in waiting}
 
 
 def outside(name: str, shape: tuple[int, ...], *index: int) -> None:

@@ -4,6 +4,7 @@ Read manager (what a pass is), pipeline (their order, and why), then a file for 
 copies gives it bodies anew, lanes answers questions for vectorize. instruments watch a pipeline run.
 """
 
+from .barriers import Barriers
 from .flatten import Flatten
 from .hoist import Hoist
 from .instruments import CountersInstrument, Dump, StopAfter, Times, Verify, default_instruments
@@ -17,7 +18,7 @@ from .storage import Storage
 from .unroll import Unroll
 from .vectorize import Vectorize
 
-PASSES: dict[str, type[Pass]] = {p.name: p for p in (Simplify, Flatten, Partition, Vectorize, Storage, Unroll, Hoist, Narrow, Legalize)}
+PASSES: dict[str, type[Pass]] = {p.name: p for p in (Simplify, Flatten, Partition, Vectorize, Storage, Unroll, Hoist, Narrow, Legalize, Barriers)}
 
 __all__ = [
     "PASSES", "CountersInstrument", "Dump", "Instrument", "Pass", "Pipeline", "StopAfter", "Times", "Verify", "default_instruments", "pipeline_for",

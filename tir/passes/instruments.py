@@ -19,7 +19,7 @@ from ..interp_support import OutOfBounds, numpy_dtype
 from ..node import COUNTERS
 from ..stmt import Func
 from ..target import Target
-from ..verify import CLOSED, FACTS, TYPED
+from ..verify import CLOSED, FACTS, SYNCED, THREADS_BOUND, TYPED
 from ..visit import substitute
 from .manager import Instrument, Pipeline
 
@@ -59,7 +59,7 @@ class Verify(Instrument):
         if self.level and (new is not old or self.pipeline.facts[position] != self.pipeline.facts[position + 1]):
             self._check(new, self.pipeline.facts[position + 1], f"what pass {self.pipeline.labels[position]!r} made in")
         if self.expected is not None and new is not old:
-            run = compiled(new)
+            run = compiled(new, _threads(self.pipeline.facts[position + 1]))
             for backwards in (False, True):
                 found = self._outputs(run, reverse_parallel=backwards)
                 self._compare(found, new, f"what pass {self.pipeline.labels[position]!r} made in pipeline {self.pipeline.name!r} gives other values")
@@ -103,6 +103,11 @@ class Verify(Instrument):
             if problems:
                 shown = "\n".join(f"  * {p}" for p in problems[:8])
                 raise InternalError(f"{whose} pipeline {self.pipeline.name!r} is not {fact.name!r} ({fact.meaning}):\n{shown}\n{func}")
+
+
+def _threads(facts: frozenset[str]) -> str:
+    """What loops over threads are to the interpreter."""
+    return "loops" if THREADS_BOUND not in facts else "barriers" if SYNCED in facts else "steps"
 
 
 class Dump(Instrument):
