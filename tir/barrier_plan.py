@@ -15,8 +15,9 @@ from typing import TypeAlias
 from .bounds import constant_bounds
 from .conflicts import Access, Conflicts
 from .errors import TargetError
-from .expr import HAS_LOAD, Buffer, Expr, Var, add, logical_not, mul
-from .stmt import Allocate, AllReduce, Bind, CallIntrinsic, For, Func, If, Produce, Seq, Stmt, Store, Sync
+from .expr import HAS_LOAD, Buffer, Const, Expr, Var, add, logical_not, mul
+from .kernel import Kernel
+from .stmt import Allocate, AllReduce, Bind, CallIntrinsic, For, If, Produce, Seq, Stmt, Store, Sync
 from .visit import loads_of, operands_of, statements_in, substitute
 
 PRIVATE_SCOPES = ("local",)  # each thread has its own
@@ -52,30 +53,16 @@ class _Part:
     choice: For | None = None
 
 
-def kernels(func: Func) -> Iterator[tuple[list[For], Stmt]]:
-    """The threadIdx loops of each kernel, outermost first, and what is inside them."""
-    pending: list[Stmt] = [func.body]
-    while pending:
-        s = pending.pop()
-        if isinstance(s, For) and (s.thread or "").startswith("threadIdx"):
-            loops = [s]
-            while isinstance(s.body, For) and (s.body.thread or "").startswith("threadIdx"):
-                s = s.body
-                loops.append(s)
-            yield loops, s.body
-        else:
-            pending.extend(statements_in(s)[::-1])
-
-
-def plan_barriers(threads: list[For], body: Stmt) -> BarrierPlan:
-    """The barriers that `body`, run by the threads of these loops, lacks. A TargetError where one is needed that only some threads would reach."""
-    return _Planner(threads, body).plan
+def plan_barriers(kernel: Kernel) -> BarrierPlan:
+    """The barriers that a kernel lacks. A TargetError where one is needed that only some threads would reach."""
+    return _Planner(kernel).plan
 
 
 class _Planner:
-    def __init__(self, threads: list[For], body: Stmt):
+    def __init__(self, kernel: Kernel):
         self.plan = BarrierPlan()
-        extents = {loop.var: loop.constant_extent or 1 << 30 for loop in threads}
+        body = kernel.body
+        extents = {var: int(e.value) if isinstance(e, Const) else 1 << 30 for tag, (var, e) in kernel.indices.items() if tag.startswith("threadIdx")}
         self.conflicts = Conflicts(extents)
         self.alone = all(extent == 1 for extent in extents.values())
         self.written = frozenset(_written(body))

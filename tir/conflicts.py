@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from math import gcd
+from math import gcd, prod
 from typing import Any
 
 import numpy as np
@@ -146,19 +146,20 @@ class _Pair:
         threads = [pair[side] for pair in self.thread_pairs.values()]
         axes = list(dict.fromkeys([*(t for t in threads if t.__class__ is Var), *sorted(_variables(indices), key=lambda v: v.name)]))
         ranges = [constant_bounds(v) for v in axes]
-        if any(low is None or high is None for low, high in ranges):
+        limits = [(low, high) for low, high in ranges if low is not None and high is not None]
+        if len(limits) < len(ranges):
             return False, None
-        sizes: list[int] = [max(0, high - low + 1) for low, high in ranges]  # type: ignore[operator]
+        sizes = [max(0, high - low + 1) for low, high in limits]
         complete = True
         for n, var in reversed(list(enumerate(axes))):
-            rest = int(np.prod(sizes[:n] + sizes[n + 1 :], dtype=object))
+            rest = prod(sizes[:n] + sizes[n + 1 :])
             if sizes[n] * rest > most and var not in threads:
                 sizes[n], complete = max(1, most // max(1, rest)), False
-        if int(np.prod(sizes, dtype=object)) > 4 * _MOST_POINTS:
+        count = prod(sizes)
+        if count > 4 * _MOST_POINTS:
             return False, None
-        grid = np.indices(sizes).reshape(len(sizes), -1)
-        values: dict[Expr, Array | None] = {v: (row + low)[:, None] for v, row, (low, _) in zip(axes, grid, ranges, strict=True)}
-        count = grid.shape[1]
+        grid = np.indices(sizes).reshape(len(sizes), count)
+        values: dict[Expr, Array | None] = {v: (row + low)[:, None] for v, row, (low, _) in zip(axes, grid, limits, strict=True)}
         kept = np.ones(count, bool)
         for guard in guards:
             if guard.variables <= values.keys():
@@ -355,18 +356,19 @@ class _Equalities:
 
 def _never_zero(terms: Terms, constant: int) -> bool:
     """Whether a sum is different from zero modulo the divisor of a remainder in it: (k + 1) % 2 - k % 2 is odd."""
+    remainders: dict[Expr, tuple[Expr, int]] = {}
     for atom in terms:
-        if atom.__class__ is not FloorMod or atom.b.__class__ is not Const or atom.b.value <= 1:  # type: ignore[attr-defined]
-            continue
-        modulus = int(atom.b.value)  # type: ignore[attr-defined]
+        if isinstance(atom, FloorMod) and isinstance(atom.b, Const) and atom.b.value > 1:
+            remainders[atom] = atom.a, int(atom.b.value)
+    for modulus in {divisor for _, divisor in remainders.values()}:
         rest: Terms = {}
         total = constant
-        for other, factor in terms.items():
-            if other.__class__ is FloorMod and other.b.__class__ is Const and other.b.value % modulus == 0:  # type: ignore[attr-defined]
-                total += collect(other.a, factor, rest)  # type: ignore[attr-defined]
+        for atom, factor in terms.items():
+            of, divisor = remainders.get(atom, (atom, 0))
+            if divisor and divisor % modulus == 0:
+                total += collect(of, factor, rest)
             else:
-                add_term(rest, other, factor)
-        step = gcd(modulus, *rest.values())
-        if total % step:
+                add_term(rest, atom, factor)
+        if total % gcd(modulus, *rest.values()):
             return True
     return False

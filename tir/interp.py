@@ -1,6 +1,7 @@
 """The interpreter: runs any function on NumPy arrays, before or after any pass. The oracle for passes and generators, not a way to compute.
 
-A function is turned into Python source once and that is run. The threads of a GPU are loops, or, once they are bound, run in turns as generators. It keeps to expr.py's semantics literally: exact integers are Python integers,
+A function is turned into Python source once and that is run. The threads of a GPU are loops or, once they are bound, run in turns as generators. It
+keeps to expr.py's semantics literally: exact integers are Python integers,
 others wrap in their dtype, float operations round in theirs, `IfThenElse` and predicates read nothing where they do not hold, both sides of
 `And` are evaluated. What a C kernel would do silently is an error here: an access outside its buffer. Memory that was not written is
 poisoned. Iterations of parallel loops run in order, or all backwards; both must give the same.
@@ -99,7 +100,8 @@ def interpret(
     Arguments: `arrays`: C-contiguous, of the parameters' dtypes, with as many elements as the parameter (an N-d array serves a flattened
     one); `sizes`: a value for each of `func.sizes`, by name or in order; `poison`: the byte that fills memory before it is written (0xFF:
     NaN), so that results which differ between two poisons come from memory that was not written; `reverse_parallel`: run parallel loops
-    backwards; `threads`: what loops over threadIdx are, see `compiled`; `seed`: run threads, blocks and parallel loops in random orders. An access outside a buffer is an `OutOfBounds` naming the buffer, its shape and the index.
+    backwards; `threads`: what loops over threadIdx are, see `compiled`; `seed`: run threads, blocks and parallel loops in random orders. An access
+    outside a buffer is an `OutOfBounds` naming the buffer, its shape and the index.
     """
     compiled(func, threads)(arrays, sizes, poison, reverse_parallel, seed)
 

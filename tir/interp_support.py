@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,9 @@ class Memory:
         return array.reshape(shape)
 
 
-def run_threads(thread: Callable[..., Generator[Any, Any, None]], extents: tuple[int, ...], tags: tuple[str, ...], order: Callable[[int], Sequence[int]]) -> None:
+def run_threads(
+    thread: Callable[..., Generator[Any, Any, None]], extents: tuple[int, ...], tags: tuple[str, ...], order: Callable[[int], Sequence[int]]
+) -> None:
     """The threads of a block, in turns, each until it waits.
 
     A thread yields (what for, where, what it gives): "block" and "warp": until all of the block, or of its warp, wait there; "reduce": for the
@@ -86,10 +89,8 @@ def run_threads(thread: Callable[..., Generator[Any, Any, None]], extents: tuple
         ready = list(send)
         for position in order(len(ready)):
             one = ready[position]
-            try:
+            with suppress(StopIteration):
                 waiting[one] = threads[one].send(send[one])
-            except StopIteration:
-                pass
         send = _released(waiting, where, tags, warps, number)
         if waiting and not send:
             places = {token[1]: f"{dict(zip(tags, where[one], strict=True))} waits at point {token[1]} ({token[0]})" for one, token in waiting.items()}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from .expr import HAS_LOAD, Buffer, Const, Expr
-from .stmt import Allocate, For, Func, Prefetch, Stmt, Store
+from .stmt import Allocate, For, Func, If, Prefetch, Stmt, Store, Sync
 from .visit import loads_of, operands_of, statements_in
 
 
@@ -37,13 +37,21 @@ def live_ranges(func: Func) -> list[LiveRange]:
     return _Numbering(func).ranges
 
 
+def live_ranges_and_barriers(func: Func) -> tuple[list[LiveRange], list[int]]:
+    """Also the numbers of the barriers that all threads of a block come by whatever the sizes and values are."""
+    found = _Numbering(func)
+    return found.ranges, found.barriers
+
+
 class _Numbering:
     def __init__(self, func: Func):
         self.ranges: list[LiveRange] = []
         self.current: dict[Buffer, LiveRange] = {}
-        self.loops: list[tuple[int, set[LiveRange]]] = []  # where each began, and the ranges that last until it ends
+        self.loops: list[tuple[int, set[LiveRange], bool]] = []  # where each began, the ranges that last until it ends, whether it is over threads
         self.loads: dict[Expr, list[Buffer]] = {}
         self.number = self.parallel = 0
+        self.certain = True  # the statement is run whenever its kernel is
+        self.barriers: list[int] = []
         self.statement(func.body)
 
     def statement(self, s: Stmt) -> None:
@@ -65,17 +73,23 @@ class _Numbering:
             if e.holds & HAS_LOAD:
                 for buffer in self.loaded(e):
                     self.touch(buffer)
+        if s.__class__ is Sync and s.kind == "block" and self.certain:
+            self.barriers.append(self.number)
         if s.__class__ is For:
-            self.loops.append((self.number, set()))
+            certain, self.certain = self.certain, self.certain and (s.kind == "thread" or bool(s.constant_extent))
+            self.loops.append((self.number, set(), s.kind == "thread"))
             self.parallel += s.kind == "parallel"
             self.statement(s.body)
             self.parallel -= s.kind == "parallel"
             self.number += 1
             for each in self.loops.pop()[1]:
                 each.last = self.number
+            self.certain = certain
             return
+        certain, self.certain = self.certain, self.certain and s.__class__ is not If
         for inner in statements_in(s):
             self.statement(inner)
+        self.certain = certain
 
     def loaded(self, e: Expr) -> list[Buffer]:
         found = self.loads.get(e)
@@ -89,9 +103,11 @@ class _Numbering:
         if found is None:  # a parameter
             return
         begin = self.number
-        if len(self.loops) > found.depth:
-            begin, lasting = self.loops[found.depth]
-            lasting.add(found)
+        for loop_begin, lasting, over_threads in self.loops[found.depth :]:
+            if not (over_threads and buffer.scope.startswith("shared")):  # the threads of a block go through its memory together
+                begin = loop_begin
+                lasting.add(found)
+                break
         found.first = begin if found.last < 0 else min(found.first, begin)
         found.last = max(found.last, self.number)
 

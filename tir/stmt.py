@@ -78,7 +78,7 @@ class Allocate(Stmt):
     """`buffer` exists inside `body`, with undefined contents.
 
     `place` is None until the storage pass decides: Place("stack"), Place("call", offset) in the workspace of the call, or Place("thread", offset) in
-    the workspace each thread of a parallel loop has; offsets in bytes.
+    the workspace each thread of a parallel loop has; of a GPU, Place("shared", offset) in the memory of a block. Offsets are in bytes.
     """
 
     buffer: Buffer
@@ -90,7 +90,7 @@ class Allocate(Stmt):
 class Place:
     """Where a buffer lives."""
 
-    kind: str  # "stack", "call", "thread"
+    kind: str  # "stack", "call", "thread", "shared"
     offset: int | Expr = 0
 
     def __str__(self) -> str:

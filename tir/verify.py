@@ -11,27 +11,26 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from .barrier_plan import kernels, plan_barriers
+from .barrier_plan import plan_barriers
 from .dtype import BOOL
 from .errors import TargetError
 from .expr import And, Binary, Broadcast, Buffer, Call, Cast, Choice, Comparison, Const, Expr, Load, Not, Or, Ramp, Var
 from .kernel import INDICES, kernels_of
 from .liveness import overlapping_places
-from .stmt import Allocate, AllReduce, Bind, For, Func, If, Prefetch, Stmt, Store, Sync
-from .visit import children, statements_in, walk
+from .stmt import Allocate, Bind, For, Func, If, Prefetch, Stmt, Store
+from .visit import children, walk
 from .witness import out_of_bounds, races, too_narrow
 
 TYPED = "typed"
 CLOSED = "closed"
 IN_BOUNDS = "in_bounds"
 RACE_FREE = "race_free"
-THREADS_BOUND = "threads_bound"
-SYNCED = "synced"
 FLAT = "flat"
 PARTITIONED = "partitioned"
 NO_VECTOR_LOOPS = "no_vector_loops"
 PLACED = "placed"
 THREADS_BOUND = "threads_bound"
+SYNCED = "synced"
 UNROLLED = "unrolled"
 NARROW = "narrow"
 EMITTABLE = "emittable"
@@ -169,62 +168,6 @@ def _wrong_bounds(loop: For) -> Iterator[str]:
         yield f"{loop.var.name} was made for values from {low} to {high}, but its loop runs {loop.extent} times from 0"
 
 
-def check_threads_bound(func: Func) -> list[str]:
-    """Kernels as passes/bind_threads.py makes them."""
-    problems: list[str] = []
-
-    def visit(s: Stmt, around: dict[str, Any], divided: str) -> None:
-        inside = [tag for tag in around if tag.startswith("threadIdx")]
-        if isinstance(s, For) and s.thread is not None and not s.thread.startswith(("vthread", "cthread")):
-            problems.extend(_wrong_thread_loop(s, around, inside))
-            around = {**around, s.thread: s.var}
-            while isinstance(s.body, For) and (s.body.thread or "").startswith("threadIdx") and s.thread.startswith("threadIdx"):
-                s = s.body
-                problems.extend(_wrong_thread_loop(s, around, []))
-                around = {**around, str(s.thread): s.var}
-        elif isinstance(s, Allocate):
-            own = s.buffer.scope.split(".")[0] in ("local", "warp", "wmma")
-            if own and not inside:
-                problems.append(f"{s.buffer!r} belongs to a thread, but is allocated outside the loops over threadIdx")
-            elif not own and inside:
-                problems.append(f"{s.buffer!r} is shared by threads, but is allocated inside the loops over threadIdx")
-        elif isinstance(s, Store) and not around:
-            problems.append(f"{s.buffer.name} is written outside any thread: {s}")
-        elif isinstance(s, If):
-            varying = {var for tag, var in around.items() if tag.startswith("threadIdx")}
-            divided = divided or ("" if s.condition.variables.isdisjoint(varying) else str(s.condition))
-        elif divided and (isinstance(s, AllReduce) or (isinstance(s, Sync) and s.kind == "block")):
-            problems.append(f"all threads of a block take part in what stands under the condition {divided}: {s}")
-        for inner in statements_in(s):
-            visit(inner, around, divided)
-
-    visit(func.body, {}, "")
-    return problems
-
-
-def _wrong_thread_loop(loop: For, around: dict[str, Any], inside: list[str]) -> Iterator[str]:
-    tag = str(loop.thread)
-    if tag in around:
-        yield f"loop {loop.var.name} over {tag} stands inside another one"
-    elif inside:
-        yield f"loop {loop.var.name} over {tag} does not stand directly inside the loop over {inside[-1]}"
-    if tag.startswith("threadIdx") and loop.constant_extent is None:
-        yield f"loop {loop.var.name} over {tag} runs {loop.extent} times, which is not a constant"
-
-
-def check_synced(func: Func) -> list[str]:
-    """A barrier between all accesses of different threads to one element, and none that only some threads reach."""
-    problems: list[str] = []
-    for threads, body in kernels(func):
-        try:
-            plan = plan_barriers(threads, body)
-        except TargetError as error:
-            problems.append(str(error))
-        else:
-            problems += [*plan.reasons, *plan.divergent]
-    return problems
-
-
 def check_flat(func: Func) -> list[str]:
     """One dimension, no strides, whatever is accessed."""
     buffers: set[Buffer] = {*func.params, *(n.buffer for n in walk(func.body) if isinstance(n, (Load, Store, Prefetch, Allocate)))}
@@ -251,7 +194,7 @@ def check_placed(func: Func) -> list[str]:
         elif isinstance(offset := _number(place.offset), int):
             if offset % node.buffer.dtype.bytes:
                 problems.append(f"{node.buffer!r} is placed at byte {offset}, which does not suit its dtype")
-            total = _number(func.workspace_bytes[place.kind == "thread"])
+            total = None if place.kind == "shared" else _number(func.workspace_bytes[place.kind == "thread"])
             if isinstance(total, int) and size is not None and offset + size * node.buffer.dtype.bytes > total:
                 problems.append(f"{node.buffer!r} at {place} ends outside the workspace of {total} bytes")
     return problems + [f"{a!r} and {b!r} share bytes while both are in use" for a, b in overlapping_places(func)]
@@ -277,6 +220,19 @@ def check_threads_bound(func: Func) -> list[str]:
     return problems
 
 
+def check_synced(func: Func) -> list[str]:
+    """A barrier between all accesses of different threads to one element, and none that only some threads reach."""
+    problems: list[str] = []
+    for kernel in kernels_of(func):
+        try:
+            plan = plan_barriers(kernel)
+        except TargetError as error:
+            problems.append(str(error))
+        else:
+            problems += [*plan.reasons, *plan.divergent]
+    return problems
+
+
 def _number(value: int | Expr) -> int | Expr:
     return int(value.value) if isinstance(value, Const) else value
 
@@ -288,8 +244,6 @@ FACTS: dict[str, Fact] = {
         Fact(CLOSED, "every variable and buffer is introduced before it is used, and once on each path", check_closed),
         Fact(IN_BOUNDS, "no access that happens is outside its buffer", out_of_bounds),
         Fact(RACE_FREE, "no iteration of a parallel loop writes what another one writes or reads", races),
-        Fact(THREADS_BOUND, "each kernel has one loop for each index of a GPU, and says inside what each thread does", check_threads_bound),
-        Fact(SYNCED, "threads wait between accesses to one element, where all of them come by", check_synced),
         Fact(FLAT, "every buffer has one dimension and dense elements", check_flat),
         Fact(PARTITIONED, "guards on the way to vectorised and unrolled bodies have been split off where they can be", None),
         Fact(NO_VECTOR_LOOPS, "vectorised loops have become vector expressions", check_no_vector_loops),
@@ -298,6 +252,7 @@ FACTS: dict[str, Fact] = {
             "every statement is a kernel: each index of the grid it uses stands around it once, shared memory between block and threads",
             check_threads_bound,
         ),
+        Fact(SYNCED, "threads wait between accesses to one element, where all of them come by", check_synced),
         Fact(PLACED, "every buffer has a place in memory, and buffers in use at once do not share bytes", check_placed),
         Fact(UNROLLED, "unrolled loops around register tiles are written out", None),
         Fact(NARROW, "every integer expression has a dtype that holds its values", too_narrow),

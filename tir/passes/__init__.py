@@ -5,20 +5,29 @@ copies gives it bodies anew, lanes answers questions for vectorize. instruments 
 """
 
 from .barriers import Barriers
+from .bind_threads import BindThreads
 from .flatten import Flatten
 from .hoist import Hoist
 from .instruments import CountersInstrument, Dump, StopAfter, Times, Verify, default_instruments
 from .legalize import Legalize
+from .limits import Limits
 from .manager import Instrument, Pass, Pipeline
 from .narrow import Narrow
 from .partition import Partition
 from .pipeline import pipeline_for
+from .shared_memory import SharedMemory
 from .simplify import Simplify
 from .storage import Storage
 from .unroll import Unroll
 from .vectorize import Vectorize
 
-PASSES: dict[str, type[Pass]] = {p.name: p for p in (Simplify, Flatten, Partition, Vectorize, Storage, Unroll, Hoist, Narrow, Legalize, Barriers)}
+PASSES: dict[str, type[Pass]] = {
+    p.name: p
+    for p in (
+        *(Simplify, Flatten, Partition, Vectorize, Storage, Unroll, Hoist, Narrow, Legalize),
+        *(BindThreads, Limits, Barriers, SharedMemory),  # of a GPU
+    )
+}
 
 __all__ = [
     "PASSES", "CountersInstrument", "Dump", "Instrument", "Pass", "Pipeline", "StopAfter", "Times", "Verify", "default_instruments", "pipeline_for",

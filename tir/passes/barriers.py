@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from ..barrier_plan import BarrierPlan, kernels, plan_barriers
-from ..stmt import Allocate, For, Func, Produce, Seq, Stmt, Sync, seq
+from ..barrier_plan import BarrierPlan, plan_barriers
+from ..kernel import kernels_of
+from ..stmt import Allocate, AllReduce, For, Func, Produce, Seq, Stmt, Sync, seq
 from ..verify import CLOSED, SYNCED, THREADS_BOUND
 from ..visit import StatementRewriter, walk
 from .manager import Pass
@@ -37,25 +38,21 @@ class Barriers(Pass):
     gives: ClassVar[tuple[str, ...]] = (SYNCED,)
 
     def run(self, func: Func, target: Target) -> Func:
-        body = func.body
-        for threads, inside in kernels(func):
-            plan = plan_barriers(threads, inside)
-            if plan.before or plan.begin or plan.end:
-                body = _Writer(plan).rewrite_statement(body)
-        return func.with_body(body)
+        plans = [plan_barriers(kernel) for kernel in kernels_of(func)]
+        return func.with_body(_Writer(plans).rewrite_statement(func.body))
 
 
 class _Writer(StatementRewriter):
-    """Writes the barriers of one kernel."""
+    """Writes barriers, and takes vectorised loops back in which threads do something together."""
 
-    def __init__(self, plan: BarrierPlan):
+    def __init__(self, plans: list[BarrierPlan]):
         super().__init__()
-        self.plan = plan
+        self.before, self.begin, self.end = (set[int]().union(*[getattr(plan, where) for plan in plans]) for where in ("before", "begin", "end"))
         self.written: set[int] = set()  # where the barrier is before a statement around
 
     def rewrite_statement(self, node: Stmt) -> Stmt:
         first = id(_first(node))
-        if first not in self.plan.before or first in self.written:
+        if first not in self.before or first in self.written:
             return super().rewrite_statement(node)
         self.written.add(first)
         new = super().rewrite_statement(node)
@@ -64,14 +61,13 @@ class _Writer(StatementRewriter):
 
     def rewrite_For(self, node: For) -> Stmt:
         body = self.rewrite_statement(node.body)
-        if body is node.body and id(node) not in self.plan.begin and id(node) not in self.plan.end:
-            return node
-        if id(node) in self.plan.begin:
+        if id(node) in self.begin:
             body = seq(Sync("block"), body)
-        if id(node) in self.plan.end:
+        if id(node) in self.end:
             body = seq(body, Sync("block"))
-        kind = "serial" if node.kind == "vectorized" and any(isinstance(inner, Sync) for inner in walk(body)) else node.kind
-        return For(node.var, node.extent, kind, body, node.thread, node.pragmas)
+        if node.kind == "vectorized" and any(isinstance(inner, (Sync, AllReduce)) for inner in walk(body)):
+            return For(node.var, node.extent, "serial", body, node.thread, node.pragmas)
+        return node.with_body(body)
 
 
 def _first(s: Stmt) -> Stmt:

@@ -6,7 +6,7 @@
 C compilers do this well for plain arithmetic, so that is left to them: what moves is what they cannot move, because they do not know that buffers
 never overlap and that an access is inside its buffer (loads, guarded loads), or what costs much (calls, divisions). Nothing moves
 
-* out of a loop that stores to a buffer it reads, or out of what introduces a variable or buffer in it;
+* out of a loop that stores to a buffer it reads, or in which threads wait for those that do, or out of what introduces a variable or buffer in it;
 * out of an `If`, or out of an arm of a choice, if it reads memory or may trap: a guard stays around what it guards. The whole choice may move;
 * out of a loop that might not run at all, if it may trap and is not provably inside its buffer;
 * out of parallel loops.
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..bounds import always_inside, constant_bounds
 from ..expr import HAS_COST, HAS_DIVISION, HAS_LOAD, Broadcast, Buffer, Call, Const, Div, Expr, FloorDiv, FloorMod, IfThenElse, Load, Ramp, Var, if_then_else
-from ..stmt import Allocate, AllReduce, Bind, CallIntrinsic, For, Func, If, Produce, Seq, Stmt, Store, seq
+from ..stmt import Allocate, AllReduce, Bind, CallIntrinsic, For, Func, If, Produce, Seq, Stmt, Store, Sync, seq
 from ..verify import CLOSED, NO_VECTOR_LOOPS, TYPED
 from ..visit import Rewriter, loads_of, operands_of, statements_in
 from .manager import Pass
@@ -65,6 +65,9 @@ class _Hoister:
         self._worth: dict[Expr, bool] = {}
         self._hazard: dict[Expr, bool] = {}
         self._stored: dict[int, frozenset[Buffer]] = {}
+        self.exchanged: frozenset[Buffer] = frozenset()  # what the threads of a block write for one another
+        self.exchanged = frozenset(buffer for buffer in self.stored(func.body) if buffer.scope != "local")
+        self._stored = {}
 
     # ----------------------------------------------------------------------------------------------------------- statements
 
@@ -145,6 +148,8 @@ class _Hoister:
                 found = frozenset((s.loads[0].buffer,))
             elif s.__class__ is AllReduce:
                 found = frozenset(target.buffer for target in s.loads)
+            elif s.__class__ is Sync:  # others may have stored to whatever they can reach
+                found = self.exchanged
             else:
                 found = frozenset()
                 for inner in statements_in(s):

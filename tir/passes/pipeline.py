@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 from ..errors import TargetError
 from ..target import Target
-from ..verify import CLOSED, EMITTABLE, FLAT, IN_BOUNDS, NARROW, NO_VECTOR_LOOPS, PARTITIONED, PLACED, RACE_FREE, TYPED, UNROLLED
+from ..verify import (
+    CLOSED,
+    EMITTABLE,
+    FLAT,
+    IN_BOUNDS,
+    NARROW,
+    NO_VECTOR_LOOPS,
+    PARTITIONED,
+    PLACED,
+    RACE_FREE,
+    SYNCED,
+    THREADS_BOUND,
+    TYPED,
+    UNROLLED,
+)
+from .barriers import Barriers
+from .bind_threads import BindThreads
 from .flatten import Flatten
 from .hoist import Hoist
 from .legalize import Legalize
+from .limits import Limits
 from .manager import Pipeline
 from .narrow import Narrow
 from .partition import Partition
+from .shared_memory import SharedMemory
 from .simplify import Simplify
 from .storage import Storage
 from .unroll import Unroll
@@ -28,8 +47,12 @@ def pipeline_for(target: str | Target) -> Pipeline:
 
 @lru_cache
 def _pipeline(kind: str) -> Pipeline:
-    if kind != "c":
-        raise TargetError(f"there is no pipeline for the kind of target {kind!r}; there is one for 'c'")
+    if kind not in PIPELINES:
+        raise TargetError(f"there is no pipeline for the kind of target {kind!r}; there is one for {' and '.join(map(repr, PIPELINES))}")
+    return PIPELINES[kind]()
+
+
+def _c() -> Pipeline:
     return Pipeline(
         "c",
         start=START,
@@ -47,3 +70,29 @@ def _pipeline(kind: str) -> Pipeline:
         ),
         end=(TYPED, CLOSED, IN_BOUNDS, RACE_FREE, FLAT, PARTITIONED, NO_VECTOR_LOOPS, PLACED, UNROLLED, NARROW, EMITTABLE),
     )
+
+
+def _cuda() -> Pipeline:
+    return Pipeline(
+        "cuda",
+        start=(*START, PARTITIONED),  # guards stay: a loop cut short for some threads keeps its buffer out of registers
+        passes=(
+            BindThreads(),  # first: until then the function means what it says when its loops run one after another
+            Limits(),  # at once: what cannot be launched need not be looked at any further
+            Simplify(),  # decides conditions, before they decide what is uniform
+            Barriers(),  # while indices have their dimensions, each a statement of its own about who touches what
+            Flatten(),  # one index per access
+            Vectorize(),  # of what is left inside one thread
+            SharedMemory(),  # knows where the barriers are
+            Storage(),  # local buffers and the workspace of the call
+            Simplify(),  # what the passes above put together
+            Unroll(max_stores=4096, written_out=False),  # marks loops over registers
+            Hoist(),
+            Narrow(),  # after all that does exact arithmetic
+            Legalize(),  # what C++ has no words for
+        ),
+        end=(TYPED, CLOSED, IN_BOUNDS, THREADS_BOUND, SYNCED, FLAT, NO_VECTOR_LOOPS, PLACED, UNROLLED, NARROW, EMITTABLE),
+    )
+
+
+PIPELINES: dict[str, Callable[[], Pipeline]] = {"c": _c, "cuda": _cuda}

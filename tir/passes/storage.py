@@ -25,7 +25,7 @@ class Storage(Pass):
     Small buffers of scope "local" go on the stack, where the C compiler may keep them in registers. Others get an offset in a workspace: that of
     the call, or inside a parallel loop that of the thread. Buffers are placed largest first, each at the lowest offset where no buffer that
     is needed at the same time lies (first fit); those whose size is an expression come after them, and share with buffers of equal size.
-    An allocation that is never accessed goes away.
+    An allocation that is never accessed goes away. What a GPU's blocks share is placed by shared_memory.py.
 
     Options: `stack_bytes`: the most that buffers in scope at once take of the stack.
     """
@@ -44,6 +44,7 @@ class Storage(Pass):
         places: dict[Allocate, Place] = {}
         for each in self._on_stack(func.body, {r.allocate for r in used}):
             places[each] = Place("stack")
+        places.update({r.allocate: r.allocate.place for r in used if r.allocate.place is not None and r.allocate.place.kind == "shared"})
         elsewhere = [r for r in used if r.allocate not in places]
         totals = []
         for kind in ("call", "thread"):

@@ -24,6 +24,9 @@ class Unroll(Pass):
     copy, as in the remainder of a tile: conditional updates keep the buffer out of registers anyway, and half of the program would be
     remainders. Other unrolled loops stay, for the C compiler to unroll, and so do those that would give more
     than `max_stores` stores.
+
+    With `written_out=False`, for CUDA, nothing is copied here: the loops that index a buffer on the stack become "unrolled", which its compilers do
+    well, if that gives no more than `max_stores`; such a buffer is in registers only if all of them are.
     """
 
     name: ClassVar[str] = "unroll"
@@ -32,9 +35,10 @@ class Unroll(Pass):
 
     max_stores: int = 512
     max_copies: int = 16
+    written_out: bool = True
 
     def run(self, func: Func, target: Target) -> Func:
-        plan = _Plan(func.body, self.max_stores, self.max_copies)
+        plan = _Plan(func.body, self.max_stores, self.max_copies, self.written_out)
         plan.stores(func.body)
         return func.with_body(_Unroller(plan).rewrite_statement(func.body))
 
@@ -45,8 +49,8 @@ class _Plan:
     Attributes, by the id of a loop: `copies`: how many times its body is written; `changed`: the kind and the pragmas of one that stays, if new.
     """
 
-    def __init__(self, body: Stmt, max_stores: int, max_copies: int):
-        self.max_stores, self.max_copies = max_stores, max_copies
+    def __init__(self, body: Stmt, max_stores: int, max_copies: int, written_out: bool):
+        self.max_stores, self.max_copies, self.written_out = max_stores, max_copies, written_out
         statements = _statements(body)
         loops: list[For] = [s for s in statements if s.__class__ is For]
         allocations: list[Allocate] = [s for s in statements if s.__class__ is Allocate]
@@ -54,7 +58,8 @@ class _Plan:
         self.indexed_by = _indexed_by(statements, on_stack)
         unrolled = [s.var for s in loops if s.kind == "unrolled" and s.constant_extent is not None]
         self.tiles = {buffer for var in unrolled for buffer in self.indexed_by.get(var, ())}
-        self._leave_guarded(loops, [s for s in statements if s.__class__ is If])
+        if written_out:
+            self._leave_guarded(loops, [s for s in statements if s.__class__ is If])
         self.max_steps = 0  # of loops that a pragma around them asks to unroll
         self.copies: dict[int, int] = {}
         self.changed: dict[int, tuple[str, tuple[tuple[str, int | str], ...]]] = {}
@@ -92,6 +97,11 @@ class _Plan:
             self.changed[id(loop)] = kind, loop.pragmas
         stores = self.stores(loop.body)
         self.max_steps = outer
+        if not self.written_out:
+            if extent is not None and kind in ("serial", "unrolled") and loop.var in self.indexed_by and extent * stores <= self.max_stores:
+                self.changed[id(loop)] = "unrolled", self.changed.get(id(loop), (kind, loop.pragmas))[1]
+                stores *= extent
+            return stores
         if kind != "unrolled" or extent is None or loop.var not in self.indexed_by:
             return stores
         if extent * stores <= self.max_stores:

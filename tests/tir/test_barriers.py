@@ -1,0 +1,108 @@
+"""Barriers between threads: golden texts, what needs none, what is refused; and that each of them is needed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tilewright.tir.errors import TargetError
+from tilewright.tir.expr import Buffer, as_expr, const, eq, floormod, load, lt
+from tilewright.tir.interp import compiled, interpret
+from tilewright.tir.interp_support import Divergence
+from tilewright.tir.passes.barriers import Barriers
+from tilewright.tir.stmt import If, Store, Sync, seq
+from tilewright.tir.target import Target
+from tilewright.tir.verify import check_synced, check_threads_bound
+
+from .threads import kernel, loop
+
+TARGET = Target("cuda", device="emulator")
+A, C = Buffer("A", (64,)), Buffer("C", (64,))
+S, T = Buffer("S", (64,), "float32", "shared"), Buffer("T", (64,), "float32", "shared")
+ONE = const(1.0, "float32")
+
+
+def get(buffer, *indices):
+    return load(buffer, [as_expr(i) for i in indices])
+
+
+def put(buffer, index, value):
+    return Store(buffer, tuple(map(as_expr, index if isinstance(index, tuple) else (index,))), value)
+
+
+def one_kernel(body, shared=(S, T), threads=64, params=(A, C)):
+    return kernel("k", params, [params[-1]], lambda v: body(v["threadIdx.x"]), {"x": threads}, shared=shared)
+
+
+def synced(func):
+    """The function with barriers; that none is missing then, and that the values are those of threads that go through it statement by statement."""
+    assert check_threads_bound(func) == []
+    done = Barriers().run(func, TARGET)
+    assert check_synced(done) == []
+    inputs = [np.random.default_rng(1).standard_normal(p.shape).astype(p.dtype.element) for p in func.params]
+    want = [a.copy() for a in inputs]
+    interpret(func, want, threads="steps")
+    for seed in range(4):
+        found = [a.copy() for a in inputs]
+        interpret(done, found, threads="barriers", seed=seed)
+        for x, y in zip(want, found, strict=True):
+            np.testing.assert_array_equal(x, y)
+    return done
+
+
+def barriers_in(func):
+    return str(func).count("sync block")
+
+
+def test_written_by_one_thread_and_read_by_another():
+    done = synced(one_kernel(lambda t: seq(put(S, t, get(A, t)), put(C, t, get(S, 63 - t)))))
+    assert barriers_in(done) == 1
+    lines = [line.strip() for line in str(done).splitlines()]
+    assert lines[-3:] == ["S[threadIdx.x] = A[threadIdx.x]", "sync block", "C[threadIdx.x] = S[63 - threadIdx.x]"]
+
+
+def test_what_a_thread_wrote_itself_needs_none():
+    assert barriers_in(synced(one_kernel(lambda t: seq(put(S, t, get(A, t)), put(C, t, get(S, t) + ONE))))) == 0
+
+
+def test_a_copy_in_a_loop_needs_two():
+    body = lambda t: loop("k", 4, lambda k: seq(put(S, t, get(A, t)), put(C, t, get(S, 63 - t))))  # noqa: E731
+    assert barriers_in(synced(one_kernel(body))) == 2
+
+
+def test_two_copies_share_their_barriers():
+    body = lambda t: loop("k", 4, lambda k: seq(put(S, t, get(A, t)), put(T, t, get(A, 63 - t)), put(C, t, get(S, 63 - t) + get(T, 63 - t))))  # noqa: E731
+    assert barriers_in(synced(one_kernel(body))) == 2
+
+
+def test_halves_that_alternate_need_one():
+    """Filling one half while the other is read: the barrier between iterations serves both."""
+    D = Buffer("D", (2, 64), "float32", "shared")
+
+    def body(t):
+        def step(k):
+            return seq(put(D, (floormod(k + 1, as_expr(2)), t), get(A, t)), put(C, t, get(D, floormod(k, as_expr(2)), 63 - t)))
+
+        return seq(put(D, (0, t), get(A, 63 - t)), loop("k", 6, step))
+
+    assert barriers_in(synced(one_kernel(body, shared=(D,)))) == 1
+
+
+def test_a_guard_that_leaves_one_thread():
+    body = lambda t: seq(If(eq(t, as_expr(0)), put(S, 0, get(A, 0))), If(eq(t, as_expr(0)), put(C, 0, get(S, 0))))  # noqa: E731
+    assert barriers_in(synced(one_kernel(body))) == 0
+    body = lambda t: seq(If(eq(t, as_expr(0)), put(S, 0, get(A, 0))), put(C, t, get(S, 0)))  # noqa: E731
+    assert barriers_in(synced(one_kernel(body))) == 1
+
+
+def test_a_barrier_between_some_threads_is_refused():
+    body = lambda t: If(lt(t, as_expr(32)), seq(put(S, t, get(A, t)), put(C, t, get(S, 31 - t))))  # noqa: E731
+    with pytest.raises(TargetError, match=r"threadIdx.x < 32.*writes S\[threadIdx.x\].*reads S"):
+        Barriers().run(one_kernel(body), TARGET)
+
+
+def test_threads_that_part_around_a_barrier_are_found():
+    func = one_kernel(lambda t: seq(put(S, t, get(A, t)), If(lt(t, as_expr(32)), Sync("block")), put(C, t, get(S, t))))
+    assert "threadIdx.x < 32" in check_synced(func)[0]
+    with pytest.raises(Divergence, match=r"same barrier.*32 threads have ended"):
+        compiled(func, "barriers")([np.zeros(64, "f"), np.zeros(64, "f")])
