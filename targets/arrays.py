@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..tir.errors import ArgumentError
-from .dlpack import View, view_of_dlpack
+from .dlpack import GPU_DEVICES, View, view_of_dlpack
 from .generated import ArgumentSpec, Signature
 from .sizes import SizeBinder
 from .torch_tensors import tensor_address
@@ -40,11 +40,12 @@ class ArgumentChecker:
     objects that must live until the call returns.
 
     NumPy arrays that fit, of shapes that were seen before, take about half a microsecond each, PyTorch's tensors two; everything else goes
-    through `_examine`, which also finds the words for what is wrong.
+    through `examine`, which also finds the words for what is wrong. `find_view`: how to find an argument's memory, by default `view_of`.
     """
 
-    def __init__(self, signature: Signature):
+    def __init__(self, signature: Signature, find_view: Callable[[Any], View | None] | None = None):
         self._signature = signature
+        self._find_view = find_view or view_of
         self._binder = SizeBinder(signature)
         self._item_bytes = tuple(item_bytes(spec.dtype) for spec in signature)
         self._outputs = tuple(index for index, spec in enumerate(signature) if spec.is_output)
@@ -79,9 +80,9 @@ class ArgumentChecker:
                 known = self._known.get(tuple(shapes))
                 if known is not None and _overlap(numbers, known[1]) is None:
                     return numbers + known[0], None
-        return self._examine(arguments)
+        return self.examine(arguments)
 
-    def _examine(self, arguments: tuple[Any, ...]) -> tuple[list[int], object]:
+    def examine(self, arguments: tuple[Any, ...]) -> tuple[list[int], list[View]]:
         """The same for arguments of every kind, with every error."""
         signature = self._signature
         if len(arguments) != len(signature):
@@ -112,7 +113,7 @@ class ArgumentChecker:
         """The memory of an argument whose dtype and number of dimensions are right."""
         spec = self._signature[position]
         try:
-            view = view_of(argument)
+            view = self._find_view(argument)
         except ArgumentError as error:
             raise self._error(position, f"{_an(argument)} {error}") from None
         except Exception as error:  # foreign exporters raise what they like
@@ -139,6 +140,16 @@ class ArgumentChecker:
             raise self._error(position, f"expected an address that is a multiple of {size} bytes, found {view.address:#x}; copy the array")
         if spec.is_output and view.read_only:
             raise self._error(position, "is an output, and the array is read-only; pass a writable array")
+
+    def check_alignment(self, position: int, view: View, needed: int) -> None:
+        """An ArgumentError where the address is no multiple of `needed` bytes, which vector accesses ask for."""
+        beyond = view.address % needed
+        if beyond and 0 not in view.shape:
+            raise self._error(
+                position,
+                f"the kernel moves vectors of {needed} bytes, so it expects an address that is a multiple of that; found {view.address:#x}, at an offset of "
+                f"{beyond} bytes (a part of a larger array?); copy the array",
+            )
 
     def _pairs(self, byte_counts: list[int]) -> tuple[tuple[int, int, int, int], ...]:
         """(output, other argument, bytes of each) for all that must not overlap; empty arrays overlap nothing."""
@@ -170,6 +181,19 @@ def view_of(argument: Any) -> View | None:
     if hasattr(argument, "__array_interface__"):
         return _view_of_interface(argument)
     return None
+
+
+def gpu_view_of(argument: Any) -> View | None:
+    """The same for what may be passed to a GPU: its own memory too."""
+    if hasattr(argument, "__dlpack_device__") and argument.__dlpack_device__()[0] in GPU_DEVICES:
+        return view_of_dlpack(argument, gpu=True)
+    interface = getattr(argument, "__cuda_array_interface__", None)
+    if interface is None:
+        return view_of(argument)
+    address, read_only = interface["data"]
+    return View(
+        int(address), _numpy_dtype_name(np.dtype(interface["typestr"])), tuple(interface["shape"]), interface.get("strides"), bool(read_only), argument, 0
+    )
 
 
 def _view_of_numpy(array: np.ndarray[Any, Any]) -> View:

@@ -181,8 +181,11 @@ class CudaGenerator(CGenerator):
         kernel = self._kernel
         grid = [self._number(kernel.extents[tag]) if tag in kernel.extents else 1 for tag in _BLOCK_INDICES]
         position = {p: number for number, p in enumerate(self.func.params)}
-        parameters = [Parameter("workspace", self._workspace[b]) if b in self._workspace else Parameter("argument", position[b]) for b in captured.buffers]
-        parameters += [Parameter("size", self._size_names.of(size), size.dtype.bytes) for size in sizes]
+        parameters = []
+        for buffer in captured.buffers:
+            where = ("workspace", self._workspace[buffer]) if buffer in self._workspace else ("argument", position[buffer])
+            parameters.append(Parameter(*where, buffer.dtype))
+        parameters += [Parameter("size", self._size_names.of(size), size.dtype) for size in sizes]
         dynamic = kernel.shared_bytes if kernel.is_dynamic else 0
         return KernelLaunch(kernel.name, (grid[0], grid[1], grid[2]), kernel.block, tuple(parameters), dynamic)
 

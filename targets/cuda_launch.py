@@ -17,11 +17,11 @@ Number = int | str
 @dataclass(frozen=True)
 class Parameter:
     """One parameter of a kernel. `kind`: "argument": the address of argument `value`, counted with the constants before them; "workspace": that of byte
-    `value` of the workspace; "size": the value of `value`, passed in `bytes`."""
+    `value` of the workspace; "size": the value of `value`. `dtype`: of the elements there, or of the size itself."""
 
     kind: str
     value: Number
-    bytes: int = 8
+    dtype: str
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import Any
 from ..tir.errors import ArgumentError
 
 _CPU_DEVICES = (1, 3)  # kDLCPU, kDLCUDAHost (pinned memory of the host)
+GPU_DEVICES = (2, 13)  # kDLCUDA, kDLCUDAManaged
 _DEVICE_NAMES = {2: "cuda", 4: "opencl", 7: "vulkan", 8: "metal", 10: "rocm", 13: "cuda managed memory", 14: "oneapi"}
 _FLOAT8_NAMES = {10: "float8_e4m3", 12: "float8_e5m2"}
 _READ_ONLY = 1
@@ -54,7 +55,7 @@ _capsule_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_c
 @dataclass(frozen=True, slots=True)
 class View:
     """What an argument really is: an address, a dtype by our names (or a name that is none), `strides` in bytes, or None where it is known
-    to be contiguous in C order. `owner` keeps the memory alive while the call runs."""
+    to be contiguous in C order. `owner` keeps the memory alive while the call runs. `device`: the number of the GPU whose memory it is."""
 
     address: int
     dtype: str
@@ -62,12 +63,13 @@ class View:
     strides: tuple[int, ...] | None
     read_only: bool
     owner: object
+    device: int | None = None
 
 
-def view_of_dlpack(value: Any) -> View:
-    """The memory behind an object with `__dlpack__`. An ArgumentError (to be completed by the caller) where it is not memory of the CPU."""
-    device = value.__dlpack_device__()[0]
-    if device not in _CPU_DEVICES:
+def view_of_dlpack(value: Any, gpu: bool = False) -> View:
+    """The memory behind an object with `__dlpack__`, of the CPU unless `gpu`. An ArgumentError (to be completed by the caller) where it is other memory."""
+    device, ordinal = value.__dlpack_device__()
+    if device not in (GPU_DEVICES if gpu else _CPU_DEVICES):
         raise ArgumentError(f"is on the device {_DEVICE_NAMES.get(int(device), device)!r}, expected memory of the CPU; copy it there first")
     is_negated = getattr(value, "is_neg", None)  # of PyTorch, which exports such a view without a word
     if callable(is_negated) and is_negated():
@@ -86,7 +88,7 @@ def view_of_dlpack(value: Any) -> View:
     shape = tuple(tensor.shape[: tensor.ndim]) if tensor.ndim else ()
     item_bytes = (tensor.dtype.bits * tensor.dtype.lanes + 7) // 8
     strides = tuple(stride * item_bytes for stride in tensor.strides[: tensor.ndim]) if tensor.ndim and tensor.strides else None
-    return View((tensor.data or 0) + tensor.byte_offset, _dtype_name(tensor.dtype), shape, strides, read_only, capsule)
+    return View((tensor.data or 0) + tensor.byte_offset, _dtype_name(tensor.dtype), shape, strides, read_only, capsule, int(ordinal) if gpu else None)
 
 
 def _dtype_name(dtype: _DataType) -> str:

@@ -7,7 +7,7 @@ import ctypes
 import html
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,18 +26,83 @@ from .toolchain import Build, compile_source
 
 
 class Module:
-    """A compiled function. `module(a, b, c)` runs it on NumPy arrays, or on anything in the CPU's memory with DLPack or the array
-    interface.
+    """A compiled function. `module(a, b, c)` runs it on arrays; outputs are arguments too, and are written in place. A call checks its arguments
+    (ArgumentError), and may run in many threads at once. What it is compiled to is the business of a class for each kind of target.
+    """
 
-    Outputs are arguments too, and are written in place; nothing is copied. A call checks its arguments (ArgumentError), releases the GIL
-    while it computes, and may run in many threads at once. MemoryError: storage for intermediates could not be had.
+    def __init__(self, signature: Signature, target: Target, generated: Generated | None) -> None:
+        self.signature = signature
+        self.target = target
+        self._generated = generated
+
+    def __call__(self, *arguments: Any) -> None:
+        raise NotImplementedError
+
+    def run_at(self, numbers: Sequence[int]) -> None:
+        """As a call, on addresses (then sizes) of the CPU's memory of which the caller knows that they are right: nothing is checked."""
+        raise NotImplementedError
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return self.signature.name
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Bytes of intermediate storage of a call (and of one of its threads), without the buffers whose extents are symbolic."""
+        return self.signature.workspace_bytes
+
+    @property
+    def library_path(self) -> str:
+        """The file of the compiled code."""
+        raise NotImplementedError
+
+    def get_source(self, kind: str | None = None) -> str:
+        """The generated text; `kind`: "c", "cuda" or "ptx", by default that of the target. A TargetError where there is none of this kind, or the module
+        came from a library file."""
+        kind = self.target.kind if kind is None else kind
+        if kind != self.target.kind:
+            raise TargetError(f"{self.name} was generated for target {self.target.kind!r}; it has no {kind!r} source")
+        if self._generated is None:
+            raise TargetError(f"{self.name} was loaded from {self.library_path}; a library does not carry its source")
+        return self._generated.source_with_signature(self.target)
+
+    def time_evaluator(self, *, repeat: int = 5, number: int | None = None, min_repeat_ms: float = 50, flush_cache: bool = False) -> Callable[..., TimeResult]:
+        """A function that takes the arguments of a call and times it: see `timer.measure` for what the options mean. The arguments are checked once."""
+        raise NotImplementedError
+
+    def export_library(self, path: str | os.PathLike[str]) -> None:
+        """Write the compiled code to `path`, and beside it what says how to call it without Python."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Give up what is loaded, once calls that are running have come back. Further calls are a TargetError."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"<Module {self.signature}; {self.target}>"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{html.escape(spec.name)}</td><td>{'out' if spec.is_output else 'in'}</td><td>{spec.dtype}</td>"
+            f"<td>{html.escape(' x '.join(map(str, spec.shape)) or 'scalar')}</td></tr>"
+            for spec in self.signature
+        )
+        source = "" if self._generated is None else f"<details><summary>source</summary><pre>{html.escape(self.get_source())}</pre></details>"
+        return (
+            f"<b>{html.escape(self.name)}</b> <small>{html.escape(str(self.target))}; workspace {self.workspace_bytes} bytes</small>"
+            f"<table><tr><th>argument</th><th></th><th>dtype</th><th>shape</th></tr>{rows}</table>{source}"
+        )
+
+
+class CModule(Module):
+    """A function in a loaded library. It takes NumPy arrays, or anything in the CPU's memory with DLPack or the array interface; nothing is copied. A call
+    releases the GIL while it computes. MemoryError: storage for intermediates could not be had.
     """
 
     def __init__(self, signature: Signature, target: Target, library: Library, generated: Generated | None = None, constants: Sequence[ConstantMemory] = ()):
-        self.signature = signature
+        super().__init__(signature, target, generated)
         self._constants = tuple(constants)  # kept: the function has their addresses
-        self.target = target
-        self._generated = generated
         self._library = library
         self._check = ArgumentChecker(signature)
         kinds = [ctypes.c_void_p] * (signature.constants + len(signature)) + [ctypes.c_int64] * len(signature.sizes)
@@ -54,7 +119,6 @@ class Module:
             self._out_of_memory()
 
     def run_at(self, numbers: Sequence[int]) -> None:
-        """As a call, on addresses (then sizes) of which the caller knows that they are right: nothing is checked."""
         if self._function(*numbers):
             self._out_of_memory()
 
@@ -63,27 +127,9 @@ class Module:
         raise MemoryError(f"{self.name}: memory for intermediates could not be had ({known})")
 
     @property
-    def name(self) -> str:
-        """The function's name, which is also its symbol in the library."""
-        return self.signature.name
-
-    @property
-    def workspace_bytes(self) -> int:
-        """Bytes of intermediate storage of a call and of one of its threads, without the buffers whose extents are symbolic."""
-        return self.signature.workspace_bytes
-
-    @property
     def library_path(self) -> str:
         """The file of the compiled library."""
         return self._library.path
-
-    def get_source(self, kind: str = "c") -> str:
-        """The generated text. A TargetError where there is none of this kind, or the module came from a library file."""
-        if kind != self.target.kind:
-            raise TargetError(f"{self.name} was generated for target {self.target.kind!r}; it has no {kind!r} source")
-        if self._generated is None:
-            raise TargetError(f"{self.name} was loaded from {self.library_path}; a library does not carry its source")
-        return self._generated.source_with_signature(self.target)
 
     def time_evaluator(self, *, repeat: int = 5, number: int | None = None, min_repeat_ms: float = 50, flush_cache: bool = False) -> TimeEvaluator:
         """A function that takes the arguments of a call and times it: see `timer.measure` for what the options mean.
@@ -103,8 +149,8 @@ class Module:
             raise TargetError(f"export_library({str(path)!r}): the header gets the name with .h; give the library another, for example .so")
         content = self._library_content()
         try:
-            _replace_file(path, content)
-            _replace_file(path.with_suffix(".h"), c_header(self.signature, self.target, library_file=path.name).encode())
+            replace_file(path, content)
+            replace_file(path.with_suffix(".h"), c_header(self.signature, self.target, library_file=path.name).encode())
         except OSError as error:
             raise TargetError(f"export_library({str(path)!r}): {error.strerror}: {path.parent}") from None
 
@@ -126,26 +172,11 @@ class Module:
         self._function = _Unable(f"module {self.name} was closed")
         self._library.close()
 
-    def __repr__(self) -> str:
-        return f"<Module {self.signature}; {self.target}>"
-
-    def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{html.escape(spec.name)}</td><td>{'out' if spec.is_output else 'in'}</td><td>{spec.dtype}</td>"
-            f"<td>{html.escape(' x '.join(map(str, spec.shape)) or 'scalar')}</td></tr>"
-            for spec in self.signature
-        )
-        source = "" if self._generated is None else f"<details><summary>source</summary><pre>{html.escape(self.get_source())}</pre></details>"
-        return (
-            f"<b>{html.escape(self.name)}</b> <small>{html.escape(str(self.target))}; workspace {self.workspace_bytes} bytes</small>"
-            f"<table><tr><th>argument</th><th></th><th>dtype</th><th>shape</th></tr>{rows}</table>{source}"
-        )
-
 
 class TimeEvaluator:
     """Times calls of a module; made by `Module.time_evaluator`."""
 
-    def __init__(self, module: Module, options: dict[str, Any]):
+    def __init__(self, module: CModule, options: dict[str, Any]):
         self._module = module
         self._options = options
 
@@ -182,7 +213,7 @@ def compile_module(generated: Generated, target: Target, constants: Sequence[Con
         if target.sanitize:
             check_sanitizer_runtime(build.library_path)
         try:
-            return Module(generated.signature, target, Library(build.library_path, uses_openmp=generated.uses_openmp), generated, constants)
+            return CModule(generated.signature, target, Library(build.library_path, uses_openmp=generated.uses_openmp), generated, constants)
         except TargetError:
             if build.library_path.exists():
                 raise
@@ -222,10 +253,10 @@ def load_module(path: str | os.PathLike[str]) -> Module:
             f"{path} was built for {target.cpu} with {target.vector_bytes * 8}-bit vectors, which this machine does not have; "
             'build it here, or with Target("c", march="x86-64-v3") or the like'
         )
-    return Module(signature, target, library)
+    return CModule(signature, target, library)
 
 
-def _replace_file(path: Path, content: bytes) -> None:
+def replace_file(path: Path, content: bytes) -> None:
     """Write a file so that its old content, which may be mapped by a process, stays as it is."""
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     with os.fdopen(handle, "wb") as file:

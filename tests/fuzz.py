@@ -41,6 +41,7 @@ import tilewright as tw  # noqa: E402
 from tilewright import compiler, te  # noqa: E402
 from tilewright.schedule import lower_schedule  # noqa: E402
 from tilewright.targets.loader import Library  # noqa: E402
+from tilewright.targets.module import CModule  # noqa: E402
 from tilewright.targets.toolchain import compile_source, sanitizer_environment  # noqa: E402
 from tilewright.te.graph import operations  # noqa: E402
 from tilewright.tir.interp import interpret, iteration_count  # noqa: E402
@@ -271,7 +272,7 @@ def compiled_together(generated: list[Any], target: tw.Target) -> list[Any]:
         source = C_TEXT + source
     uses_openmp = any(g.uses_openmp for g in generated)
     library = Library(compile_source(source, target, uses_openmp=uses_openmp).library_path, uses_openmp=uses_openmp)
-    return [tw.Module(g.signature, target, library, g) for g in generated]
+    return [CModule(g.signature, target, library, g) for g in generated]
 
 
 # ---------------------------------------------------------------------------------------------------------------- in the parent

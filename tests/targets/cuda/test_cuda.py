@@ -65,7 +65,7 @@ def test_launches_say_what_the_host_must_do():
     assert (two.name, two.grid, two.block) == ("two_Y", ("n", 3, 1), (8, 2, 1))
     assert [(p.kind, p.value) for p in one.parameters] == [("argument", 0), ("workspace", 0), ("size", "n")]
     assert [(p.kind, p.value) for p in two.parameters] == [("argument", 1), ("workspace", 0), ("size", "n")]
-    assert one.parameters[2].bytes == 4 and made.workspace == "n * 4" and made.workspace_bytes == 0 and made.sizes == ("n",)
+    assert one.parameters[2].dtype == "int32" and made.workspace == "n * 4" and made.workspace_bytes == 0 and made.sizes == ("n",)
     assert 'extern "C" __global__ void __launch_bounds__(16) two_Y(float *__restrict__ Y, const float *__restrict__ T, int n)' in made.source
 
 

@@ -1,0 +1,268 @@
+"""Where the kernels of a `CudaModule` run: `Emulator` on the host's memory as it is, `Gpu` on the device's, to which NumPy arrays are copied."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..tir.errors import ArgumentError, TargetError
+from ..tir.target import Target
+from .arrays import item_bytes
+from .cuda_driver import Driver, driver
+from .cuda_launch import GeneratedCuda, KernelLaunch, Parameter
+from .cuda_toolchain import CudaBuild
+from .dlpack import View
+from .emulator import Program
+from .timer import TimeResult, measure
+
+_ALIGNMENT = 256  # bytes, of the workspace
+_LARGEST_NUMBER = 1_000_000
+# what elements are to NumPy where CUDA knows them as bits
+_BITS = {"bool": "uint8", "float8_e4m3": "uint8", "float8_e5m2": "uint8", "float16": "uint16", "bfloat16": "uint16"}
+
+
+@dataclass(frozen=True)
+class Start:
+    """A launch with numbers in the place of its texts. `values`: of its parameters."""
+
+    launch: KernelLaunch
+    grid: tuple[int, int, int]
+    values: tuple[int, ...]
+
+    @property
+    def arguments(self) -> Iterator[tuple[Parameter, int]]:
+        """Its parameters with their values."""
+        return zip(self.launch.parameters, self.values, strict=True)
+
+
+class Device(Protocol):
+    """Where kernels run."""
+
+    def run(self, views: Sequence[View], starts: Sequence[Start], workspace_bytes: int) -> None:
+        """One call. `views`: the memory of constants and arguments."""
+
+    def time(self, views: Sequence[View], starts: Sequence[Start], workspace_bytes: int, options: dict[str, Any]) -> TimeResult:
+        """The seconds that calls take; `options` as of `timer.measure`."""
+
+    def close(self) -> None:
+        """Give up what is loaded."""
+
+
+class Closed:
+    """Stands in for the device of a module that was closed."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def run(self, views: Sequence[View], starts: Sequence[Start], workspace_bytes: int) -> None:
+        raise TargetError(f"module {self._name} was closed")
+
+    def time(self, views: Sequence[View], starts: Sequence[Start], workspace_bytes: int, options: dict[str, Any]) -> TimeResult:
+        raise TargetError(f"module {self._name} was closed")
+
+    def close(self) -> None:
+        """Nothing is left."""
+
+
+class Emulator:
+    """The CPU. `program` has the report of the last call."""
+
+    def __init__(self, generated: GeneratedCuda, target: Target, check: str | None) -> None:
+        self.program = Program(generated.source, [launch.name for launch in generated.launches], check=check, arch=10 * target.gpu.capability)
+        self._threads = target.threads
+
+    def run(self, views: Sequence[View], starts: Sequence[Start], workspace_bytes: int) -> None:
+        arrays = [_array_at(view) for view in views]
+        workspace = np.empty(workspace_bytes + _ALIGNMENT, np.uint8)
+        workspace = workspace[-workspace.ctypes.data % _ALIGNMENT :]
+        self.program.clear_report()
+        for start in starts:
+            values: list[Any] = []
+            for parameter, value in start.arguments:
+                if parameter.kind == "argument":
+                    values.append(arrays[value])
+                elif parameter.kind == "workspace":
+                    bits = _bits(parameter.dtype)
+                    values.append(workspace[value : workspace_bytes - (workspace_bytes - value) % bits.itemsize].view(bits))
+                else:
+                    values.append(value)
+            self.program.launch(start.launch.name, start.grid, start.launch.block, start.launch.dynamic_shared_bytes, values, threads=self._threads)
+
+    def time(self, views: Sequence[View], starts: Sequence[Start], workspace_bytes: int, options: dict[str, Any]) -> TimeResult:
+        return measure(lambda: self.run(views, starts, workspace_bytes), **options)
+
+    def close(self) -> None:
+        """The program goes when nobody has it."""
+
+
+def _bits(dtype: str) -> np.dtype[Any]:
+    return np.dtype(_BITS.get(dtype, dtype))
+
+
+def _array_at(view: View) -> np.ndarray[Any, Any]:
+    """The memory of a view as a NumPy array of the bits that CUDA sees."""
+    dtype = _bits(view.dtype)
+    count = math.prod(view.shape)
+    if count == 0:
+        return np.empty(0, dtype)
+    array = np.ctypeslib.as_array((ctypes.c_uint8 * (count * dtype.itemsize)).from_address(view.address)).view(dtype)
+    array.flags.writeable = not view.read_only
+    return array
+
+
+class Gpu:
+    """A GPU. Its driver is asked for at the first call, so that a kernel can be built where there is none."""
+
+    def __init__(self, generated: GeneratedCuda, build: CudaBuild, target: Target) -> None:
+        self._name, self._build, self._target = generated.name, build, target
+        self._constant_count = len(generated.constants)
+        self._is_output = [spec.is_output for spec in (*generated.constants, *generated.arguments)]
+        self._functions: dict[tuple[int, str], Any] = {}
+        self._modules: dict[int, Any] = {}
+        self._constants: dict[tuple[int, int], int] = {}  # (device, position) -> where a constant was copied to
+        self._workspaces: list[tuple[int, int, int]] = []  # (device, bytes, address), kept between calls
+        self._lock = threading.Lock()
+
+    def run(self, views: Sequence[View], starts: Sequence[Start], workspace_bytes: int) -> None:
+        with self._placed(views, workspace_bytes) as (device, addresses, workspace):
+            self._launch(device, starts, addresses, workspace)
+
+    def time(self, views: Sequence[View], starts: Sequence[Start], workspace_bytes: int, options: dict[str, Any]) -> TimeResult:
+        with self._placed(views, workspace_bytes) as (device, addresses, workspace):
+            return measure_on_gpu(device, lambda: self._launch(device, starts, addresses, workspace), **options)
+
+    @contextmanager
+    def _placed(self, views: Sequence[View], workspace_bytes: int) -> Iterator[tuple[Driver, list[int], int]]:
+        """The device, the addresses of all arrays on it, and of the workspace. What was copied in is copied back at the end, if it is an output."""
+        ordinals = {view.device for view in views if view.device is not None}
+        if len(ordinals) > 1:
+            raise ArgumentError(f"{self._name}: arguments are on the GPUs {', '.join(map(str, sorted(ordinals)))}; expected all on one")
+        ordinal = ordinals.pop() if ordinals else 0
+        device = driver(ordinal)
+        with device.current():
+            copies: list[tuple[int, int, int]] = []  # (position, address, bytes)
+            workspace = self._take_workspace(ordinal, device, workspace_bytes)
+            try:
+                addresses = [self._address(ordinal, device, position, view, copies) for position, view in enumerate(views)]
+                yield device, addresses, workspace[2]
+                for position, address, size in copies:
+                    if self._is_output[position]:
+                        device.copy_out(views[position].address, address, size)
+                if copies:
+                    device.synchronize()
+            finally:
+                for _, address, _ in copies:
+                    device.free(address)
+                with self._lock:
+                    self._workspaces.append(workspace)
+
+    def _address(self, ordinal: int, device: Driver, position: int, view: View, copies: list[tuple[int, int, int]]) -> int:
+        size = math.prod(view.shape) * item_bytes(view.dtype)
+        if view.device is not None or size == 0:
+            return view.address
+        if position < self._constant_count:
+            with self._lock:
+                if (ordinal, position) not in self._constants:
+                    self._constants[ordinal, position] = device.allocate(size)
+                    device.copy_in(self._constants[ordinal, position], view.address, size)
+                return self._constants[ordinal, position]
+        address = device.allocate(size)
+        copies.append((position, address, size))
+        device.copy_in(address, view.address, size)
+        return address
+
+    def _take_workspace(self, ordinal: int, device: Driver, size: int) -> tuple[int, int, int]:
+        if size == 0:
+            return ordinal, 0, 0
+        with self._lock:
+            for number, (owner, found, _) in enumerate(self._workspaces):
+                if owner == ordinal and found >= size:
+                    return self._workspaces.pop(number)
+        return ordinal, size, device.allocate(size)
+
+    def _launch(self, device: Driver, starts: Sequence[Start], addresses: Sequence[int], workspace: int) -> None:
+        for start in starts:
+            values: list[Any] = []
+            for parameter, value in start.arguments:
+                if parameter.kind == "size":
+                    values.append(ctypes.c_int32(value) if parameter.dtype == "int32" else ctypes.c_int64(value))
+                else:
+                    values.append(ctypes.c_uint64(addresses[value] if parameter.kind == "argument" else workspace + value))
+            launch = start.launch
+            device.launch(self._function(device, launch), start.grid, launch.block, launch.dynamic_shared_bytes, values)
+
+    def _function(self, device: Driver, launch: KernelLaunch) -> Any:
+        key = id(device), launch.name
+        with self._lock:
+            if key not in self._functions:
+                if id(device) not in self._modules:
+                    self._modules[id(device)] = device.load(self._image(device))
+                self._functions[key] = device.function(self._modules[id(device)], launch.name, launch.dynamic_shared_bytes)
+            return self._functions[key]
+
+    def _image(self, device: Driver) -> bytes:
+        """The cubin where the GPU can run it: of its own generation, and no newer; PTX, which the driver compiles, on a newer generation."""
+        built = self._target.gpu.capability
+        if device.capability < built:
+            raise TargetError(
+                f"{self._name} was built for {self._target.arch}, but the GPU ({device.name}) is sm_{device.capability}: build it with "
+                f'Target("cuda", arch="sm_{device.capability}")'
+            )
+        same_generation = device.capability // 10 == built // 10
+        return self._build.cubin_path.read_bytes() if same_generation else self._build.ptx_path.read_bytes()
+
+    def close(self) -> None:
+        """Modules go when nobody has them; memory is given back."""
+        with self._lock:
+            for ordinal, size, address in self._workspaces:
+                if size:
+                    with driver(ordinal).current():
+                        driver(ordinal).free(address)
+            self._workspaces.clear()
+
+
+def measure_on_gpu(
+    device: Driver, launch: Callable[[], None], *, repeat: int = 5, number: int | None = None, min_repeat_ms: float = 50, flush_cache: bool = False
+) -> TimeResult:
+    """Seconds of a call by the GPU's own clock: one warm-up, then `repeat` times the mean of `number` calls.
+
+    Without `flush_cache` two events surround the calls of a repeat, so that starting them overlaps with running them. With it each call stands between
+    events of its own, after twice the bytes of the L2 cache were written.
+    """
+    if repeat < 1 or (number is not None and number < 1):
+        raise ArgumentError(f"repeat and number are at least 1, found repeat={repeat}, number={number}")
+    flushed_bytes = 2 * device.l2_bytes
+    flushed = device.allocate(flushed_bytes) if flush_cache else 0
+
+    def run(count: int) -> float:
+        if not flush_cache:
+            first = device.record()
+            for _ in range(count):
+                launch()
+            return device.seconds_between(first, device.record())
+        events = []
+        for _ in range(count):
+            device.fill(flushed, flushed_bytes)
+            first = device.record()
+            launch()
+            events.append((first, device.record()))
+        return sum(device.seconds_between(*pair) for pair in events)
+
+    try:
+        launch()
+        device.synchronize()
+        if number is None:
+            number, least_s = 1, min_repeat_ms * 1e-3
+            while (seconds := run(number)) < least_s and number < _LARGEST_NUMBER:
+                number = min(_LARGEST_NUMBER, math.ceil(number * min(100.0, max(1.1 * least_s / max(seconds, 1e-9), 1.1))))
+        return TimeResult(tuple(run(number) / number for _ in range(repeat)), number)
+    finally:
+        if flushed:
+            device.free(flushed)

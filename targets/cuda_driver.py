@@ -1,0 +1,283 @@
+"""A GPU through the CUDA driver: the few calls that running kernels takes, by pycuda or by NVIDIA's cuda-bindings, whichever is installed.
+
+The context is the device's primary one, which PyTorch, CuPy and the CUDA runtime use too, so that memory and streams are shared with them. Work goes into
+the default stream, in order with theirs. Nothing here knows what a kernel is for.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from ..tir.errors import TargetError
+from ..tir.gpu import STATIC_SHARED_BYTES
+
+_WITHOUT = (
+    "to run kernels on a GPU, install one of the packages pycuda (pip install 'tilewright[cuda]') and cuda-bindings; "
+    'without a GPU, build with Target("cuda", device="emulator")'
+)
+
+
+class Driver(Protocol):
+    """One device. All methods are called inside `current`, except that itself. Addresses are numbers; sizes are bytes."""
+
+    package: ClassVar[str]  # that it is made with
+    name: str  # of the device
+    capability: int  # 90 for sm_90
+    l2_bytes: int
+
+    def current(self) -> Any:
+        """A context manager: the device's primary context is the thread's meanwhile."""
+
+    def load(self, image: bytes) -> Any:
+        """A module from a cubin or PTX."""
+
+    def function(self, module: Any, name: str, dynamic_shared_bytes: int) -> Any:
+        """A kernel of a module, which may be launched with that much dynamic shared memory."""
+
+    def allocate(self, size: int) -> int:
+        """Memory of the device. MemoryError where there is not so much."""
+
+    def free(self, address: int) -> None:
+        """Give it back."""
+
+    def copy_in(self, address: int, host_address: int, size: int) -> None:
+        """From the host to the device."""
+
+    def copy_out(self, host_address: int, address: int, size: int) -> None:
+        """From the device to the host, after all that was launched before."""
+
+    def fill(self, address: int, size: int) -> None:
+        """Zeros."""
+
+    def launch(self, function: Any, grid: Sequence[int], block: Sequence[int], dynamic_shared_bytes: int, values: Sequence[Any]) -> None:
+        """Start a kernel. `values`: its parameters as ctypes objects."""
+
+    def synchronize(self) -> None:
+        """Wait until all is done. A TargetError says what went wrong in a kernel."""
+
+    def record(self) -> Any:
+        """An event: the moment when what was launched before is done."""
+
+    def seconds_between(self, first: Any, second: Any) -> float:
+        """Between two events, waiting for the second."""
+
+
+class PycudaDriver:
+    """`Driver` by pycuda."""
+
+    package: ClassVar[str] = "pycuda"
+
+    def __init__(self, cuda: Any, ordinal: int) -> None:
+        self._cuda = cuda
+        self._allocations: dict[int, Any] = {}  # pycuda frees what it allocated when the object is collected
+        with self._failures("the GPU cannot be used"):
+            cuda.init()
+            if cuda.Device.count() <= ordinal:
+                raise TargetError(f"there is no GPU number {ordinal}; the driver sees {cuda.Device.count()}; {_WITHOUT}")
+            device = cuda.Device(ordinal)
+            self.name = str(device.name())
+            major, minor = device.compute_capability()
+            self.capability = 10 * major + minor
+            self.l2_bytes = int(device.get_attribute(cuda.device_attribute.L2_CACHE_SIZE))
+            self._context = device.retain_primary_context()
+
+    @contextmanager
+    def _failures(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except TargetError:
+            raise
+        except self._cuda.MemoryError as error:
+            raise MemoryError(f"{what}: {error}") from None
+        except self._cuda.Error as error:
+            raise TargetError(f"{what}: CUDA driver: {error}") from None
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        self._context.push()
+        try:
+            yield
+        finally:
+            self._cuda.Context.pop()
+
+    def load(self, image: bytes) -> Any:
+        with self._failures("a kernel cannot be loaded"):
+            return self._cuda.module_from_buffer(image + b"\0")  # the zero is for PTX
+
+    def function(self, module: Any, name: str, dynamic_shared_bytes: int) -> Any:
+        with self._failures(f"kernel {name!r}"):
+            function = module.get_function(name)
+            if dynamic_shared_bytes > STATIC_SHARED_BYTES:
+                function.set_attribute(self._cuda.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, dynamic_shared_bytes)
+            return function
+
+    def allocate(self, size: int) -> int:
+        with self._failures(f"{size} bytes on {self.name}"):
+            memory = self._cuda.mem_alloc(size)
+        self._allocations[int(memory)] = memory
+        return int(memory)
+
+    def free(self, address: int) -> None:
+        self._allocations.pop(address).free()
+
+    def copy_in(self, address: int, host_address: int, size: int) -> None:
+        with self._failures("copying to the GPU"):
+            self._cuda.memcpy_htod(address, _bytes_at(host_address, size))
+
+    def copy_out(self, host_address: int, address: int, size: int) -> None:
+        with self._failures("a kernel failed, or copying from the GPU"):
+            self._cuda.memcpy_dtoh(_bytes_at(host_address, size), address)
+
+    def fill(self, address: int, size: int) -> None:
+        with self._failures("clearing memory"):
+            self._cuda.memset_d8(address, 0, size)
+
+    def launch(self, function: Any, grid: Sequence[int], block: Sequence[int], dynamic_shared_bytes: int, values: Sequence[Any]) -> None:
+        arguments = [np.frombuffer(bytes(value), np.dtype(f"i{ctypes.sizeof(value)}"))[0] for value in values]
+        with self._failures("a kernel cannot be launched"):
+            function(*arguments, grid=tuple(grid), block=tuple(block), shared=dynamic_shared_bytes)
+
+    def synchronize(self) -> None:
+        with self._failures("a kernel failed"):
+            self._cuda.Context.synchronize()
+
+    def record(self) -> Any:
+        event = self._cuda.Event()
+        with self._failures("an event cannot be recorded"):
+            event.record()
+        return event
+
+    def seconds_between(self, first: Any, second: Any) -> float:
+        with self._failures("a kernel failed"):
+            second.synchronize()
+            return float(first.time_till(second)) * 1e-3
+
+
+class BindingsDriver:
+    """`Driver` by cuda-bindings, whose functions are those of the driver and return their status first."""
+
+    package: ClassVar[str] = "cuda-bindings"
+
+    def __init__(self, cuda: Any, ordinal: int) -> None:
+        self._cuda = cuda
+        self._call("the GPU cannot be used", cuda.cuInit, 0)
+        count = self._call("the GPU cannot be used", cuda.cuDeviceGetCount)
+        if count <= ordinal:
+            raise TargetError(f"there is no GPU number {ordinal}; the driver sees {count}; {_WITHOUT}")
+        device = self._call("the GPU cannot be used", cuda.cuDeviceGet, ordinal)
+        self.name = bytes(self._call("its name", cuda.cuDeviceGetName, 256, device)).split(b"\0")[0].decode()
+        attributes = cuda.CUdevice_attribute
+        major, minor, self.l2_bytes = (
+            int(self._call("an attribute of the GPU", cuda.cuDeviceGetAttribute, attribute, device))
+            for attribute in (
+                attributes.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+                attributes.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+                attributes.CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE,
+            )
+        )
+        self.capability = 10 * major + minor
+        self._context = self._call("the primary context", cuda.cuDevicePrimaryCtxRetain, device)
+
+    def _call(self, what: str, function: Any, *arguments: Any) -> Any:
+        status, *results = function(*arguments)
+        if int(status):
+            name = getattr(status, "name", str(int(status)))
+            if status == self._cuda.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
+                raise MemoryError(f"{what}: {name}")
+            raise TargetError(f"{what}: CUDA driver: {name}")
+        return results[0] if results else None
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        self._call("the primary context", self._cuda.cuCtxPushCurrent, self._context)
+        try:
+            yield
+        finally:
+            self._call("the primary context", self._cuda.cuCtxPopCurrent)
+
+    def load(self, image: bytes) -> Any:
+        held = ctypes.create_string_buffer(image)  # ends in the zero that PTX needs
+        return self._call("a kernel cannot be loaded", self._cuda.cuModuleLoadData, ctypes.addressof(held))
+
+    def function(self, module: Any, name: str, dynamic_shared_bytes: int) -> Any:
+        function = self._call(f"kernel {name!r}", self._cuda.cuModuleGetFunction, module, name.encode())
+        if dynamic_shared_bytes > STATIC_SHARED_BYTES:
+            attribute = self._cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            self._call(f"kernel {name!r}", self._cuda.cuFuncSetAttribute, function, attribute, dynamic_shared_bytes)
+        return function
+
+    def allocate(self, size: int) -> int:
+        return int(self._call(f"{size} bytes on {self.name}", self._cuda.cuMemAlloc, size))
+
+    def free(self, address: int) -> None:
+        self._call("giving memory back", self._cuda.cuMemFree, address)
+
+    def copy_in(self, address: int, host_address: int, size: int) -> None:
+        self._call("copying to the GPU", self._cuda.cuMemcpyHtoD, address, host_address, size)
+
+    def copy_out(self, host_address: int, address: int, size: int) -> None:
+        self._call("a kernel failed, or copying from the GPU", self._cuda.cuMemcpyDtoH, host_address, address, size)
+
+    def fill(self, address: int, size: int) -> None:
+        self._call("clearing memory", self._cuda.cuMemsetD8, address, 0, size)
+
+    def launch(self, function: Any, grid: Sequence[int], block: Sequence[int], dynamic_shared_bytes: int, values: Sequence[Any]) -> None:
+        pointers = (ctypes.c_void_p * max(1, len(values)))(*(ctypes.addressof(value) for value in values))
+        what = "a kernel cannot be launched"
+        self._call(what, self._cuda.cuLaunchKernel, function, *grid, *block, dynamic_shared_bytes, 0, ctypes.addressof(pointers), 0)
+
+    def synchronize(self) -> None:
+        self._call("a kernel failed", self._cuda.cuCtxSynchronize)
+
+    def record(self) -> Any:
+        event = self._call("an event", self._cuda.cuEventCreate, 0)
+        self._call("an event", self._cuda.cuEventRecord, event, 0)
+        return event
+
+    def seconds_between(self, first: Any, second: Any) -> float:
+        self._call("a kernel failed", self._cuda.cuEventSynchronize, second)
+        return float(self._call("an event", self._cuda.cuEventElapsedTime, first, second)) * 1e-3
+
+
+def _bytes_at(address: int, size: int) -> Any:
+    """The bytes of the host at an address, as NumPy's."""
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
+
+
+# the modules that each driver is made from, the first that is installed
+_PACKAGES: tuple[tuple[type[PycudaDriver] | type[BindingsDriver], tuple[str, ...]], ...] = (
+    (PycudaDriver, ("pycuda.driver",)),
+    (BindingsDriver, ("cuda.bindings.driver", "cuda.cuda")),
+)
+_lock = threading.Lock()
+_drivers: dict[int, Driver] = {}
+
+
+def driver(ordinal: int = 0) -> Driver:
+    """The driver of a device, made once. A TargetError says what is missing: the package, the driver or the GPU."""
+    with _lock:
+        if ordinal not in _drivers:
+            made, module = _installed()
+            _drivers[ordinal] = made(module, ordinal)
+        return _drivers[ordinal]
+
+
+def _installed() -> tuple[type[PycudaDriver] | type[BindingsDriver], ModuleType]:
+    broken = ""
+    for made, names in _PACKAGES:
+        for name in names:
+            try:
+                return made, importlib.import_module(name)
+            except ModuleNotFoundError:
+                continue
+            except (ImportError, OSError, RuntimeError) as error:  # installed, but the driver's library is not there
+                broken = f" ({made.package} is installed, but: {error})"
+    raise TargetError(f"no GPU can be used{broken}: {_WITHOUT}")
