@@ -8,8 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from .schedule import Schedule, lower_schedule
-from .targets import c
+from .targets import c, cuda
 from .targets.constants import ConstantMemory, addresses, copy_constant
+from .targets.cuda_launch import GeneratedCuda
+from .targets.cuda_module import CHECKS, compile_cuda_module
 from .targets.generated import Generated, symbol_with_constants
 from .targets.module import Module, compile_module
 from .te.tensor import Tensor
@@ -25,7 +27,7 @@ DEFAULT_NAME = "kernel"
 
 # kind of target -> its generator: function after the pipeline, target, parameters as they were declared
 Generator = Callable[[Func, Target, Sequence[Buffer]], Generated]
-GENERATORS: dict[str, Generator] = {"c": c.generate}
+GENERATORS: dict[str, Generator] = {"c": c.generate, "cuda": cuda.generate}
 
 
 def lower(
@@ -113,6 +115,7 @@ def build(
     *,
     name: str = DEFAULT_NAME,
     constants: Mapping[Tensor, Any] | None = None,
+    check: str | None = None,
 ) -> Module:
     """The compiled function that computes the outputs of `schedule` from arrays for `args`, in that order; outputs are written in place.
 
@@ -124,16 +127,33 @@ def build(
 
     >>> mod = build(s, [A, B, C], constants={B: weights}); mod(a, c)
 
+    `check`: what the emulator of CUDA looks for: "race" (races, accesses out of bounds, reads of what nobody wrote, barriers that some threads miss) or
+    "memory" (transactions and bank conflicts); `mod.report` has what the last call brought to light.
+
+    >>> mod = build(s, [A, B, C], Target("cuda", device="emulator"), check="race"); mod(a, b, c); mod.report.races
+
     Raises ScheduleError (as `lower`, or a constant is no input), ArgumentError (an array does not fit its constant), TargetError (no compiler, no
     generator for the target), CompileError (what the compiler said).
     """
     target = Target.parse(target)
+    if check is not None and (check not in CHECKS or target.device != "emulator"):
+        raise TargetError(
+            f"check={check!r} with target {target}: expected {' or '.join(map(repr, CHECKS))} and a target that the emulator runs, "
+            'Target("cuda", device="emulator")'
+        )
     if not constants:
-        return compile_module(generate(schedule, args, target, name=name), target)
-    return _build_with_constants(schedule, args, target, name, constants)
+        return _compiled(generate(schedule, args, target, name=name), target, (), check)
+    return _build_with_constants(schedule, args, target, name, constants, check)
 
 
-def _build_with_constants(schedule: Schedule, args: Sequence[Tensor], target: Target, name: str, constants: Mapping[Tensor, Any]) -> Module:
+def _compiled(generated: Generated, target: Target, constants: Sequence[ConstantMemory], check: str | None) -> Module:
+    """The module of a kind of target."""
+    if isinstance(generated, GeneratedCuda):
+        return compile_cuda_module(generated, target, constants, check)
+    return compile_module(generated, target, constants)
+
+
+def _build_with_constants(schedule: Schedule, args: Sequence[Tensor], target: Target, name: str, constants: Mapping[Tensor, Any], check: str | None) -> Module:
     """Two functions from one schedule: a prologue, run here, and a kernel that takes what the prologue computed before its arguments."""
     generator = _generator_for(target)
     every = _with_constants(schedule, args, constants)
@@ -142,14 +162,14 @@ def _build_with_constants(schedule: Schedule, args: Sequence[Tensor], target: Ta
     parts = split_constants(func, memory.keys())
     if parts.prologue is not None:
         memory.update({buffer: ConstantMemory(buffer) for buffer in parts.results})
-        prologue = compile_module(generator(_run_passes(parts.prologue, target), target, parts.prologue.params), target)
+        prologue = _compiled(generator(_run_passes(parts.prologue, target), target, parts.prologue.params), target, (), None)
         prologue.run_at(addresses([memory[buffer] for buffer in parts.prologue.params]))
         prologue.close()
     kernel = parts.kernel if not parts.constants else replace(parts.kernel, name=symbol_with_constants(c.function_name(name)))
     generated = generator(_run_passes(kernel, target), target, kernel.params)
     if parts.constants:
         generated = generated.with_constants(len(parts.constants))
-    return compile_module(generated, target, [memory[buffer] for buffer in parts.constants])
+    return _compiled(generated, target, [memory[buffer] for buffer in parts.constants], check)
 
 
 def _with_constants(schedule: Schedule, args: Sequence[Tensor], constants: Mapping[Tensor, Any]) -> list[Tensor]:

@@ -28,6 +28,7 @@ from .module import Module, replace_file
 from .sizes import evaluate
 from .timer import TimeResult
 
+CHECKS = ("race", "memory")
 _GRID = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 
 
