@@ -16,6 +16,7 @@ from ...tir.target import Target
 from ..space import Config
 from .attention import attention
 from .conv2d import conv2d
+from .depthwise import depthwise
 from .general import general
 from .matmul import matmul
 from .rows import rows
@@ -29,6 +30,7 @@ OPERATOR_TEMPLATES: dict[str, OperatorTemplate] = {
     "batch_matmul": matmul,
     "attention": attention,
     "conv2d": conv2d,
+    "depthwise_conv2d": depthwise,
     "quantized_matmul": matmul,
     "quantized_conv2d": conv2d,
     "int4_matmul": matmul,
