@@ -510,6 +510,8 @@ class CudaGenerator(CGenerator):
         """Element by element. What earlier ones would change is read before."""
         lanes = s.value.dtype.lanes
         values = [splitter.lane(s.value, i) for i in range(lanes)]
+        if s.predicate is not None:
+            values = [_where(splitter.lane(s.predicate, i), value) for i, value in enumerate(values)]
         texts = [self.text(value) for value in values]
         if reads_other_elements(s.value, s.buffer, index):
             kind = self.helpers.scalar(s.buffer.dtype)
@@ -582,6 +584,11 @@ def _outermost(s: Stmt) -> Iterator[Stmt]:
         for child in children(s):
             if isinstance(child, Stmt):
                 yield from _outermost(child)
+
+
+def _where(condition: Expr, value: Expr) -> Expr:
+    """`value` where `condition` holds."""
+    return value.then if isinstance(value, Choice) and value.condition is condition else value
 
 
 class _OnHost(Rewriter):

@@ -204,7 +204,7 @@ def test_what_only_a_cpu_can_do_is_refused():
         generated(one_kernel(lambda b, t: Allocate(S, store(S, [t], load(A, [t])))))
 
 
-def summed(kind: str, block: dict[str, int], threads: tuple[str, ...], repeats: int = 1) -> Func:
+def summed(kind: str, block: dict[str, int], threads: tuple[str, ...], repeats: int = 1, name: str = "summed") -> Func:
     """Y[group, thread] = the sum over `threads` of X."""
     total = 1
     for extent in block.values():
@@ -221,7 +221,7 @@ def summed(kind: str, block: dict[str, int], threads: tuple[str, ...], repeats: 
         one = seq(store(R, [0], const(0, kind)), AllReduce((load(R, [const(0)]),), (load(X, [flat]),), how, threads), store(Y, [flat], load(R, [const(0)])))
         return local(R, loop("again", repeats, lambda i: one) if repeats > 1 else one)
 
-    return Func("summed", (X, Y), frozenset([Y]), kernel("Y", block, body))
+    return Func(name, (X, Y), frozenset([Y]), kernel(name, block, body))
 
 
 @pytest.mark.parametrize(

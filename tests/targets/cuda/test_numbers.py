@@ -29,20 +29,22 @@ def built(func: Func, check: str | None = None) -> CudaModule:
     return compile_cuda_module(generate(Legalize().run(func, EMULATOR), EMULATOR), EMULATOR, check=check)
 
 
-def over(name: str, inputs: list[Buffer], make, lanes: int) -> Func:
-    """Stores every expression of `make(loads...)` for N elements, `lanes` in each thread."""
+def over(name: str, inputs: list[Buffer], make) -> Func:
+    """Stores every expression of `make(loads...)` for N elements: in one kernel an element in each thread, in another four."""
     outputs: list[Buffer] = []
+    kernels = []
+    for lanes in (1, 4):
 
-    def body(b, t):
-        index = at((b * 8 + t) * lanes, lanes) if lanes > 1 else b * 8 + t
-        stores = []
-        for label, value in make(*[load(i, [index]) for i in inputs]).items():
-            outputs.append(Buffer(label, (N,), value.dtype.element))
-            stores.append(store(outputs[-1], [index], value))
-        return seq(*stores)
+        def body(b, t, lanes=lanes):
+            index = at((b * 8 + t) * lanes, lanes) if lanes > 1 else b * 8 + t
+            stores = []
+            for label, value in make(*[load(i, [index]) for i in inputs]).items():
+                outputs.append(Buffer(f"{label}_x{lanes}", (N,), value.dtype.element))
+                stores.append(store(outputs[-1], [index], value))
+            return seq(*stores)
 
-    made = kernel(name, {"bx": N // lanes // 8, "tx": 8}, body)
-    return Func(name, (*inputs, *outputs), frozenset(outputs), made)
+        kernels.append(kernel(f"x{lanes}", {"bx": N // lanes // 8, "tx": 8}, body))
+    return Func(name, (*inputs, *outputs), frozenset(outputs), seq(*kernels))
 
 
 def check_against_interpreter(func: Func, inputs: list[np.ndarray], rtol: float = 0.0) -> None:
@@ -57,22 +59,20 @@ def check_against_interpreter(func: Func, inputs: list[np.ndarray], rtol: float 
         compare(a.astype("f8") if wide else a, b.astype("f8") if wide else b, err_msg=buffer.name)
 
 
-@pytest.mark.parametrize("lanes", [1, 4], ids=["scalar", "vector"])
 @pytest.mark.parametrize("kind", [k for k in SCALAR_NAMES if not storage_only(k)])
-def test_operations_of_every_dtype(kind, lanes):
+def test_operations_of_every_dtype(kind):
     rng = np.random.default_rng(1)
-    func = over("operations", [Buffer("A", (N,), kind), Buffer("B", (N,), kind)], operations, lanes)
+    func = over("operations", [Buffer("A", (N,), kind), Buffer("B", (N,), kind)], operations)
     check_against_interpreter(func, [random_array(kind, N, rng), random_array(kind, N, rng)])
 
 
-@pytest.mark.parametrize("lanes", [1, 4], ids=["scalar", "vector"])
 @pytest.mark.parametrize("kind", SCALAR_NAMES)
-def test_conversions_from_every_dtype(kind, lanes):
+def test_conversions_from_every_dtype(kind):
     values = random_array(kind, N, np.random.default_rng(2))
     targets = [t for t in SCALAR_NAMES if t != kind and not (dtype(kind).is_float and dtype(t).is_integer)]
     if kind == "int64":  # NumPy rounds these twice on the way to a small float
         values = np.clip(values, -(1 << 24), 1 << 24)
-    check_against_interpreter(over("conversions", [Buffer("A", (N,), kind)], lambda a: {f"to_{t}": cast(a, dtype(t)) for t in targets}, lanes), [values])
+    check_against_interpreter(over("conversions", [Buffer("A", (N,), kind)], lambda a: {f"to_{t}": cast(a, dtype(t)) for t in targets}), [values])
 
 
 def test_floats_become_integers_by_truncation():
@@ -81,7 +81,7 @@ def test_floats_become_integers_by_truncation():
     def casts(a):
         return {f"to_{t}": cast(a, dtype(t)) for t in ("int8", "int16", "int32", "int64")} | {"to_uint8": cast(call("abs", a), dtype("uint8"))}
 
-    check_against_interpreter(over("truncate", [Buffer("A", (N,))], casts, 4), [values])
+    check_against_interpreter(over("truncate", [Buffer("A", (N,))], casts), [values])
 
 
 @pytest.mark.parametrize("kind", ["float32", "float64"])
@@ -92,7 +92,7 @@ def test_functions(kind):
         names = ("exp", "exp2", "log", "log2", "log1p", "tanh", "erf", "sigmoid", "sin", "cos", "rsqrt", "ceil", "trunc")
         return {n: call(n, a) for n in names} | {"pow": call("pow", a, a), "fma": call("fma", a, a, a)}
 
-    check_against_interpreter(over("functions", [Buffer("A", (N,), kind)], functions, 1), [values], rtol=1e-5 if kind == "float32" else 1e-12)
+    check_against_interpreter(over("functions", [Buffer("A", (N,), kind)], functions), [values], rtol=1e-5 if kind == "float32" else 1e-12)
 
 
 def test_every_kind_of_access():
@@ -134,21 +134,26 @@ def test_every_kind_of_access():
         np.testing.assert_array_equal(a, b, err_msg=buffer.name)
 
 
+GROUPS = [
+    ({"tx": 32}, "x"), ({"tx": 8}, "x"), ({"ty": 5, "tx": 16}, "x"), ({"tx": 128}, "x"), ({"ty": 2, "tx": 64}, "x"), ({"ty": 4, "tx": 8}, "xy"),
+    ({"tx": 12}, "x"), ({"ty": 4, "tx": 8}, "y"), ({"tz": 3, "ty": 4, "tx": 8}, "xz"), ({"tz": 3, "ty": 4, "tx": 8}, "yz"), ({"tx": 96}, "x"),
+]  # fmt: skip
+
+
 @pytest.mark.parametrize("kind", ["float32", "int8", "float16"])
-@pytest.mark.parametrize(
-    "block, threads",
-    [
-        ({"tx": 32}, "x"), ({"tx": 8}, "x"), ({"ty": 5, "tx": 16}, "x"), ({"tx": 128}, "x"), ({"ty": 2, "tx": 64}, "x"), ({"ty": 4, "tx": 8}, "xy"),
-        ({"tx": 12}, "x"), ({"ty": 4, "tx": 8}, "y"), ({"tz": 3, "ty": 4, "tx": 8}, "xz"), ({"tz": 3, "ty": 4, "tx": 8}, "yz"), ({"tx": 96}, "x"),
-    ],
-)  # fmt: skip
-def test_reductions_across_threads(kind, block, threads):
-    func = summed(kind, block, tuple(f"threadIdx.{t}" for t in threads), repeats=2)
-    extents = tuple(block.values())
-    x = np.random.default_rng(6).integers(-3, 4, extents).astype(numpy_dtype(dtype(kind)))
-    y = np.zeros_like(x)
-    module = built(func)
-    module(x.reshape(-1), y.reshape(-1))
-    axes = tuple(number for number, name in enumerate(block) if name[1] in threads)
-    np.testing.assert_array_equal(y, np.broadcast_to(x.sum(axes, keepdims=True, dtype=x.dtype), x.shape))
-    pass
+def test_reductions_across_threads(kind):
+    """Groups of threads of every shape, as kernels of one function; twice each, so that shared memory is used again."""
+    functions = [summed(kind, block, tuple(f"threadIdx.{t}" for t in threads), repeats=2, name=f"s{n}") for n, (block, threads) in enumerate(GROUPS)]
+    outputs = frozenset(o for f in functions for o in f.outputs)
+    module = built(Func("sums", tuple(p for f in functions for p in f.params), outputs, seq(*(f.body for f in functions))), check="race")
+    arrays, wanted = [], []
+    for block, threads in GROUPS:
+        x = np.random.default_rng(6).integers(-3, 4, tuple(block.values())).astype(numpy_dtype(dtype(kind)))
+        axes = tuple(number for number, name in enumerate(block) if name[1] in threads)
+        arrays += [x.reshape(-1), np.zeros(x.size, x.dtype)]
+        wanted.append(np.broadcast_to(x.sum(axes, keepdims=True, dtype=x.dtype), x.shape).reshape(-1))
+    module(*arrays)
+    for got, expected in zip(arrays[1::2], wanted, strict=True):
+        np.testing.assert_array_equal(got, expected)
+    report = module.report
+    assert not report.races and not report.divergence and not report.uninitialised and not report.out_of_bounds, report
