@@ -20,7 +20,7 @@ from ..tir.target import Target
 from ..tir.visit import children, dispatch_table, walk
 from .c_expressions import PRODUCT, SUM, UNARY, CExpressions, constant_stride, in_memory, natural_mask_bits
 from .c_helpers import Helpers
-from .c_storage import ARENA_POOL, Aliases, Captured, mixed_with_old_values, register_buffers
+from .c_storage import ARENA_POOL, Aliases, Captured, magnitude, mixed_with_old_values, register_buffers
 from .c_types import is_library_function, is_reserved, vector_element
 from .generated import ArgumentSpec, Generated
 from .writer import Identifiers, Writer, plain_identifier
@@ -137,14 +137,16 @@ class CGenerator(CExpressions):
 
     def _open_workspace(self) -> list[str]:
         """Lines that take the workspace; where the threads' parts of it begin is then in `self._threads_begin`, how long they are in `self._thread_bytes`."""
-        lines, sizes, known = [], [], []
+        lines, sizes, known, magnitudes = [], [], [], []
         for word, count in zip(("call_bytes", "thread_bytes"), self.func.workspace_bytes, strict=True):
             if isinstance(count, Const):
                 count = int(count.value)
             if isinstance(count, int):
                 known.append((count + 63) // 64 * 64)
                 sizes.append(str(known[-1]))
+                magnitudes.append(f"{known[-1]}.0")
             else:
+                magnitudes.append(magnitude(count, lambda e: self.text(e, UNARY)))
                 lines.append(f"const uint64_t {word} = ((uint64_t){self.text(count, UNARY)} + 63) / 64 * 64;")
                 sizes.append(word)
         call, self._thread_bytes = sizes
@@ -152,6 +154,8 @@ class CGenerator(CExpressions):
         total = f"{call} + {self.target.threads} * (uint64_t){self._thread_bytes}"
         if len(known) == 2:
             total = f"{known[0] + self.target.threads * known[1]}ull"
+        else:  # before anything is computed that would wrap: more than any address can reach is no memory
+            lines.insert(0, f"if ({magnitudes[0]} + {self.target.threads}.0 * {magnitudes[1]} > 0x1p62) return 1;")
         return [*lines, f"unsigned char *workspace = tw_take({total});", "if (!workspace) return 1;"]
 
     def write_Allocate(self, s: Allocate) -> None:

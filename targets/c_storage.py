@@ -4,9 +4,10 @@ needs from outside, and the C text of the pool that workspaces come from. Decisi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
-from ..tir.expr import Buffer, Choice, Expr, Load, Var
+from ..tir.expr import Add, Buffer, Cast, Choice, Const, Expr, FloorDiv, Load, Max, Mul, Sub, Var
 from ..tir.stmt import Allocate, Bind, CallIntrinsic, For, Prefetch, Stmt, Store
 from ..tir.visit import Visitor, walk
 from .c_expressions import constant_piece
@@ -125,6 +126,22 @@ class Aliases:
         if a is None or b is None:
             return True
         return a[0] == b[0] and a[1] < b[2] and b[1] < a[2]
+
+
+def magnitude(e: Expr, text: Callable[[Expr], str]) -> str:
+    """The C text of an integer expression of sizes as a double: about its value, or more, where its integers would wrap too. `text`: that of an operand."""
+    a, b = (e.children[0], e.children[-1]) if e.children else (e, e)
+    if isinstance(e, Const):
+        return f"{int(e.value)}.0"
+    if isinstance(e, Cast):
+        return magnitude(a, text)
+    if isinstance(e, (Add, Sub, Mul)):
+        return f"({magnitude(a, text)} {e.symbol} {magnitude(b, text)})"
+    if isinstance(e, FloorDiv) and isinstance(b, Const):
+        return f"({magnitude(a, text)} / {int(b.value)}.0)"
+    if isinstance(e, Max):
+        return f"__builtin_fmax({magnitude(a, text)}, {magnitude(b, text)})"
+    return f"(double){text(e)}"
 
 
 ARENA_POOL = f"""\

@@ -212,6 +212,24 @@ def test_memory_of_all_threads_together(threads, fits):
             tw.lower(s, [A, C], target)
 
 
+@pytest.mark.parametrize("in_threads", [False, True])
+def test_memory_that_depends_on_sizes_does_not_wrap(in_threads):
+    """2^22 cubed times 4 are 2^68 bytes, which are 0 modulo 2^64."""
+    n = te.size_var("n")
+    A = te.placeholder((n,), name="A")
+    B = te.compute((n, n, n), lambda i, j, k: A[i] + te.sin(A[j] * A[k]), name="B")
+    C = te.compute((n,), lambda i: B[i, 0, 0] + B[0, i, i], name="C")
+    s = tw.create_schedule(C)
+    if in_threads:
+        s[B].compute_at(s[C], C.op.axis[0])
+        s[C].parallel(C.op.axis[0])
+    module = tw.build(s, [A, C])
+    a, c = np.zeros(1 << 22, "float32"), np.zeros(1 << 22, "float32")
+    with pytest.raises(MemoryError, match="intermediates"):
+        module(a, c)
+    module(a[:5], c[:5])
+
+
 def test_too_many_threads():
     with pytest.raises(tw.TargetError, match="at most"):
         tw.Target("c", threads=1 << 20)
