@@ -94,6 +94,9 @@ class StoragePrimitives(PlacementPrimitives):
         if not self.is_scan:
             self.compute_op("env_threads")
         what = f"env_threads of stage {self.name}"
+        if self.scan_stage is not None:
+            raise ScheduleError(f"{what}: it is computed in each step of scan {self.scan_stage.name}, inside the loop over time; "
+                                f"bind its loops, s[{self.name}].bind(axis, thread), or give env_threads a stage at root")  # fmt: skip
         listed: list[Any] = list(threads) if isinstance(threads, (list, tuple)) else [threads]
         tags = [t.thread_tag if isinstance(t, IterVar) and t.kind == "thread" else None for t in listed]
         if not listed or None in tags:

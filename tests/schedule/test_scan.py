@@ -309,6 +309,8 @@ def test_what_a_scan_refuses():
     refuse(lambda: s[p.update].set_scope("local"), "update", "Y", "cache_write")
     refuse(lambda: s[p.update].transform_layout(lambda t, i: [i, t]), "update", "cache_write")
     refuse(lambda: s[p.update].storage_align(p.update.op.axis[0], 8), "update", "cache_write")
+    for part in (p.update, p.between):
+        refuse(lambda part=part: s[part].env_threads([te.thread_axis(4, "threadIdx.x")]), "env_threads", part.op.name, "each step of scan Y")
     outer, inner = s[p.Y].split(time, factor=2)
     refuse(lambda: s[p.Y].reorder(inner, outer), "reorder", "in order", "t.outer")
     s[p.between].compute_at(s[p.Y], outer)
