@@ -12,13 +12,15 @@ from .targets import c, cuda
 from .targets.constants import ConstantMemory, addresses, copy_constant
 from .targets.cuda_launch import GeneratedCuda
 from .targets.cuda_module import CHECKS, compile_cuda_module
-from .targets.generated import Generated, symbol_with_constants
+from .targets.generated import Generated, SizeRequirement, symbol_with_constants
 from .targets.module import Module, compile_module
+from .te.requirements import requirements
 from .te.tensor import Tensor
 from .tir.constants import split_constants
 from .tir.errors import ScheduleError, TargetError
-from .tir.expr import Buffer
+from .tir.expr import Buffer, Var
 from .tir.passes import Instrument, Pipeline, default_instruments, pipeline_for
+from .tir.printer import expression_text
 from .tir.stmt import Func
 from .tir.target import Target
 from .tir.visit import allow_deep_expressions
@@ -98,7 +100,32 @@ def generate(schedule: Schedule, args: Sequence[Tensor], target: str | Target = 
     """The source of the function that `lower` gives, and how it is called."""
     target = Target.parse(target)
     generator = _generator_for(target)
-    return generator(lower(schedule, args, target, name=name), target, [tensor.buffer for tensor in args])
+    func = _loops(schedule, args, target, name)
+    return _with_requirements(schedule, func.sizes, generator(_run_passes(func, target), target, [tensor.buffer for tensor in args]))
+
+
+class _SizeNames:
+    """Variables under the names that a generated function gives them."""
+
+    def __init__(self, names: Mapping[Var, str]):
+        self._names = names
+
+    def of(self, variable: Var) -> str:
+        return self._names[variable]
+
+
+def _with_requirements(schedule: Schedule, sizes: Sequence[Var], generated: Generated) -> Generated:
+    """The same, with what must hold of the sizes at a call."""
+    if not sizes:
+        return generated
+    known = dict(zip(sizes, generated.sizes, strict=True))
+    names = _SizeNames(known)
+    found = [
+        SizeRequirement(tuple(expression_text(e, names) for e in each.extents), expression_text(each.needed, names), each.problem)
+        for each in requirements(schedule.outputs)
+        if all(v in known for e in (*each.extents, each.needed) for v in e.variables)
+    ]
+    return replace(generated, requirements=tuple(dict.fromkeys(found)))
 
 
 def _generator_for(target: Target) -> Generator:
@@ -166,7 +193,7 @@ def _build_with_constants(schedule: Schedule, args: Sequence[Tensor], target: Ta
         prologue.run_at(addresses([memory[buffer] for buffer in parts.prologue.params]))
         prologue.close()
     kernel = parts.kernel if not parts.constants else replace(parts.kernel, name=symbol_with_constants(c.function_name(name)))
-    generated = generator(_run_passes(kernel, target), target, kernel.params)
+    generated = _with_requirements(schedule, kernel.sizes, generator(_run_passes(kernel, target), target, kernel.params))
     if parts.constants:
         generated = generated.with_constants(len(parts.constants))
     return _compiled(generated, target, [memory[buffer] for buffer in parts.constants], check)

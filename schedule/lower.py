@@ -12,10 +12,11 @@ from typing import Any
 
 from ..te.axis import IterVar
 from ..te.op import PlaceholderOp
+from ..te.requirements import requirements
 from ..te.tensor import Tensor
 from ..tir.bounds import constant_bounds
 from ..tir.errors import ScheduleError, ScheduleWarning
-from ..tir.expr import Buffer, Expr, Load, Var, add, as_expr, load, logical_and
+from ..tir.expr import Buffer, Expr, Load, Var, add, as_expr, load, logical_and, logical_or
 from ..tir.stmt import Allocate, AllReduce, Bind, CallExtern, Combination, For, Func, If, Prefetch, Produce, Stmt, Store, nested, seq
 from ..tir.visit import Substitute, loads_of, substitute, substitute_statement
 from .bounds import Guard, StageLoops, attach_leaf, infer, inlined, loop_variable
@@ -144,7 +145,7 @@ class _Emitter:
         root = [loops for loops in self.all_loops if loops.stage.attach.kind == "root"]
         sizes = self._sizes()
         bound = set(sizes)
-        body = seq(*[self._stage(loops, bound) for loops in root])
+        body = _guarded_by_sizes(sizes, self.schedule, seq(*[self._stage(loops, bound) for loops in root]))
         for loops in reversed(root):
             body = self._allocated(loops, body)
         params = tuple(tensor.buffer for tensor in self.args)
@@ -240,6 +241,20 @@ class _Emitter:
             if loops.rolling is not None:
                 loop = self._allocated(loops, loop)
         return loop
+
+
+def _guarded_by_sizes(sizes: Sequence[Var], schedule: Schedule, body: Stmt) -> Stmt:
+    """`body`, but for sizes with which it would read outside a tensor. A call refuses those, so that nobody sees it do nothing."""
+    condition: Expr | None = None
+    known = set(sizes)
+    for each in requirements(schedule.outputs) if sizes else ():
+        if not all(v in known for e in (*each.extents, each.needed) for v in e.variables):
+            continue
+        holds = each.needed >= 0
+        for extent in each.extents:
+            holds = logical_or(extent <= 0, holds)
+        condition = holds if condition is None else logical_and(condition, holds)
+    return body if condition is None else If(condition, body)
 
 
 class _Nest:

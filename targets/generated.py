@@ -39,10 +39,20 @@ class ArgumentSpec:
 
 
 @dataclass(frozen=True)
+class SizeRequirement:
+    """What must hold of the sizes of a call: unless one of `extents` is 0 or less, `needed` is at least 0, else `problem` says what is wrong. Texts of
+    expressions of sizes, as in shapes."""
+
+    extents: tuple[str, ...]
+    needed: str
+    problem: str
+
+
+@dataclass(frozen=True)
 class Signature:
-    """How a function is called: its symbol, its arguments in order, the names of the sizes that are passed after them, the bytes of
-    intermediate storage of a call and one thread (buffers of symbolic extents are not counted), the number of constants that the module
-    passes before the arguments, and the libraries it is linked with. Iterating and indexing give the arguments; as text it reads like a declaration."""
+    """How a function is called: its symbol, its arguments in order, the names of the sizes that are passed after them, the bytes of intermediate
+    storage of a call and one thread (buffers of symbolic extents are not counted), the number of constants that the module passes before the arguments,
+    the libraries it is linked with, and what must hold of the sizes. Iterating and indexing give the arguments; as text it reads like a declaration."""
 
     name: str
     arguments: tuple[ArgumentSpec, ...]
@@ -51,6 +61,7 @@ class Signature:
     uses_openmp: bool = False
     constants: int = 0
     libraries: tuple[str, ...] = ()
+    requirements: tuple[SizeRequirement, ...] = ()
 
     @property
     def symbol(self) -> str:
@@ -86,7 +97,9 @@ def signature_from_json(text: str, origin: str) -> tuple[Signature, Target, list
         needs = [str(name) for name in data.pop("needs")]
         target = Target.from_json(json.dumps(data.pop("target")))
         arguments = tuple(ArgumentSpec(**{**spec, "shape": tuple(spec["shape"])}) for spec in data["arguments"])
-        signature = Signature(**{**data, "arguments": arguments, "sizes": tuple(data["sizes"]), "libraries": tuple(data.get("libraries", ()))})
+        required = tuple(SizeRequirement(**{**each, "extents": tuple(each["extents"])}) for each in data.get("requirements", ()))
+        listed = {"sizes": tuple(data["sizes"]), "libraries": tuple(data.get("libraries", ())), "requirements": required}
+        signature = Signature(**{**data, "arguments": arguments, **listed})
         return signature, target, needs
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise TargetError(f"{origin}: its signature cannot be read ({error!r}): not built by Tilewright, or damaged") from None
@@ -104,10 +117,12 @@ class Generated:
     uses_openmp: bool = False
     constants: tuple[ArgumentSpec, ...] = ()
     libraries: tuple[str, ...] = ()
+    requirements: tuple[SizeRequirement, ...] = ()
 
     @property
     def signature(self) -> Signature:
-        return Signature(self.name, self.arguments, self.sizes, self.workspace_bytes, self.uses_openmp, len(self.constants), self.libraries)
+        described = (self.name, self.arguments, self.sizes, self.workspace_bytes, self.uses_openmp, len(self.constants), self.libraries)
+        return Signature(*described, self.requirements)
 
     def with_constants(self, count: int) -> Generated:
         """The same, of which the first `count` arguments are constants; generated under the name that `symbol_with_constants` gives."""

@@ -1,7 +1,8 @@
 """Symbolic sizes at call time: found from the shapes of the arguments, and checked for consistency.
 
 A size is bound by the first argument that has it as a whole extent; every other extent in which it occurs ("n + 1", "n // 4 * 4") must then
-agree. Expressions are integer arithmetic with + - * // % min max, as the printer writes it; nothing else is evaluated.
+agree. What must hold of them besides, so that nothing outside a tensor is read, is evaluated too. Expressions are integer arithmetic with
++ - * // % min max, as the printer writes it; nothing else is evaluated.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ _FUNCTIONS: dict[str, Callable[..., int]] = {"min": min, "max": max}
 
 
 class SizeBinder:
-    """Finds the values of a signature's sizes from the shapes of the arguments. A size that is nobody's whole extent is a TargetError."""
+    """Finds the values of a signature's sizes from the shapes of the arguments, and checks what must hold of them. A size that is nobody's whole extent
+    is a TargetError."""
 
     def __init__(self, signature: Signature):
         self._signature = signature
@@ -39,6 +41,7 @@ class SizeBinder:
             for dimension, extent in enumerate(spec.shape)
             if isinstance(extent, str) and extent in signature.sizes
         ]
+        self._required = [([_parse(e, signature) for e in each.extents], _parse(each.needed, signature), each.problem) for each in signature.requirements]
         bound = {size for _, _, size in self._whole}
         missing = [size for size in signature.sizes if size not in bound]
         if missing:
@@ -60,6 +63,10 @@ class SizeBinder:
                 wanted = spec.shape
             if wanted != shape:
                 raise self._disagreement(argument, wanted, shape, values)
+        for ranges, needed, problem in self._required:
+            if evaluate(needed, values) < 0 and all(evaluate(e, values) > 0 for e in ranges):
+                known = ", ".join(f"{name} = {value}" for name, value in values.items())
+                raise ArgumentError(f"{self._signature.name}: with {known}, {problem}")
         return values
 
     def _disagreement(self, argument: int, wanted: tuple[int | str, ...], found: tuple[int, ...], values: dict[str, int]) -> ArgumentError:
