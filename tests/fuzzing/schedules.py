@@ -88,6 +88,7 @@ class _Scheduler:
                 return self.lower(self.s)
             except ScheduleError as error:
                 placed = [stage for stage in self.s.stages if stage.attach.kind == "at" and stage.attach is not stage.home]
+                placed = placed or [stage for stage in self.s.stages if stage.attach.kind == "inline"]
                 if not placed:
                     return error
                 self.tried(self.rng.choice(placed).compute_root)
