@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from ..tir.expr import Add, Const, Expr, FloorDiv, IfThenElse, Load, Max, Min, Mul, Sub, Var, as_expr, const
+from ..tir.expr import Add, Const, Expr, FloorDiv, IfThenElse, Load, Max, Min, Mul, Sub, Var, as_expr, const, minimum
 from ..tir.simplify import Analyzer
-from .graph import operations
+from .graph import consumers, operations
 from .op import ComputeOp, Operation
 from .scan import ScanOp
 from .tensor import Tensor
@@ -30,14 +30,22 @@ class Requirement:
 def requirements(outputs: Iterable[Operation | Tensor]) -> list[Requirement]:
     """What must hold of the sizes, for the computations that the outputs depend on; nothing where it holds for all sizes."""
     order = operations(outputs)
-    first_step = {part: scan.steps for scan in order if isinstance(scan, ScanOp) for part in scan.body}
-    return [found for op in order if isinstance(op, ComputeOp) for found in _Reads(op, first_step.get(op, 0)).required()]
+    times: dict[Operation, tuple[Expr, Expr]] = {}  # of what is computed along the time of a scan: first step, and how many
+    readers = consumers(order)
+    for scan in order:
+        if isinstance(scan, ScanOp):
+            steps, length = const(scan.steps), as_expr(scan.state[0].shape[0])
+            times.update(dict.fromkeys(scan.body, (steps, length - steps)))
+            for init in scan.init:
+                if all(reader is scan for reader in readers[init]):  # no more initial steps are computed than there are steps
+                    times[init.op] = (const(0), minimum(steps, length))
+    return [found for op in order if isinstance(op, ComputeOp) for found in _Reads(op, times.get(op)).required()]
 
 
 class _Reads:
-    """The unguarded reads of one computation."""
+    """The unguarded reads of one computation. `time`: the range of its first axis, where that is the time of a scan."""
 
-    def __init__(self, op: ComputeOp, first_step: int):
+    def __init__(self, op: ComputeOp, time: tuple[Expr, Expr] | None):
         self.op = op
         self.limits: dict[Var, tuple[Expr, Expr]] = {}  # of each axis: least and largest value
         self.spatial: list[Expr] = []
@@ -45,8 +53,8 @@ class _Reads:
         for number, axis in enumerate((*op.axis, *op.reduce_axis)):
             assert axis.dom is not None
             low, extent = as_expr(axis.dom.min), as_expr(axis.dom.extent)
-            if number == 0 and first_step and op.axis:  # time begins after the initial steps
-                low, extent = const(first_step, low.dtype), extent - first_step
+            if number == 0 and time is not None:
+                low, extent = time
             self.limits[axis.var] = (low, low + extent - 1)
             (self.spatial if number < len(op.axis) else self.reduced).append(extent)
 

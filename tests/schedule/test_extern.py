@@ -9,6 +9,7 @@ from evaluate import evaluate
 import tilewright as tw
 from tilewright import autotune, te
 from tilewright.schedule import create_schedule, lower_schedule
+from tilewright.tir import interp
 from tilewright.tir.errors import CompileError, ScheduleError, TEError, TilewrightError
 from tilewright.tir.interp import interpret, register_extern
 from tilewright.tir.passes.simplify import simplify_function
@@ -26,11 +27,12 @@ def sine_and_cosine(x, sine, cosine):
 
 @pytest.fixture(autouse=True)
 def functions():
+    before = dict(interp._EXTERNS)  # the fuzzer's
     register_extern("memcpy", copy_bytes)
     register_extern("sincosf", sine_and_cosine)
     yield
-    register_extern("memcpy", None)
-    register_extern("sincosf", None)
+    for symbol in ("memcpy", "sincosf"):
+        register_extern(symbol, before.get(symbol))
 
 
 def memcpy(count, dtype="float32"):

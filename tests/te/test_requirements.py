@@ -48,6 +48,14 @@ def test_a_scan_reads_from_its_first_computed_step_on():
     assert requirements([Y]) == []
 
 
+def test_no_more_initial_steps_are_read_than_there_are_steps():
+    X, S = te.placeholder((n, 4), name="X"), te.placeholder((n, 4), name="S")
+    init = te.compute((2, 4), lambda t, i: X[t, i], name="init")
+    Y = te.scan(init, te.compute((n, 4), lambda t, i: S[t - 2, i] + X[t, i], name="u"), S)
+    assert requirements([Y]) == []
+    assert [str(each.needed) for each in requirements([Y, te.compute((4,), lambda i: init[1, i], name="other")])] == ["n - 2"]
+
+
 @pytest.mark.parametrize("inlined", [False, True])
 def test_checked_at_the_call_and_by_a_loaded_library(tmp_path, inlined):
     A = te.placeholder((n, m), name="A")
