@@ -376,9 +376,9 @@ class _Nest:
         zero = seq(*[Store(b, tuple(where), e) for b, e in zip(self.share, form.identity, strict=True)])
         last = seq(*[Store(buffer, indices, e) for (buffer, indices), e in zip(self._targets(), totals, strict=True)])
         spatial = [g for g in guards if not g.on_reduction]
-        own = self._own_share(position, guards)
+        own = seq(self._in_loops(inner, [], zero), self._own_share(position, guards), self._in_loops(inner, [], together))
         for buffer in reversed(self.share):
-            own = Allocate(buffer, seq(self._in_loops(inner, [], zero), own, self._in_loops(inner, [], together)))
+            own = Allocate(buffer, own)
         for leaf in reversed(self.across):
             own = For(self.loops.variables[leaf], as_expr(self.loops.extents[leaf]), "thread", own, self._thread_of(leaf))
         body = seq(self._in_loops(inner, [], first), own, self._in_loops(inner, spatial, last))

@@ -44,7 +44,7 @@ def random_schedule(rng: random.Random, args: list[Tensor], outputs: list[Tensor
     refused: Counter[str] = Counter()
     unusual = {"tensorize", "bind"} if rng.random() < gpu_share else {"tensorize"}
     while True:
-        scheduler = _Scheduler(rng, create_schedule([t.op for t in outputs]), args, unusual)
+        scheduler = Scheduler(rng, create_schedule([t.op for t in outputs]), args, unusual)
         scheduler.run()
         found = scheduler.lowered()
         refused += scheduler.refused
@@ -59,7 +59,7 @@ def random_schedule(rng: random.Random, args: list[Tensor], outputs: list[Tensor
         unusual = set()
 
 
-class _Scheduler:
+class Scheduler:
     def __init__(self, rng: random.Random, s: Schedule, args: list[Tensor], unusual: set[str]):
         self.rng, self.s, self.args, self.unusual, self.moved = rng, s, args, unusual, 0
         self.applied: Counter[str] = Counter()
