@@ -143,7 +143,7 @@ class _Pair:
 
     def _points(self, indices: list[Expr], guards: list[Expr], side: int, most: int) -> tuple[bool, Array | None]:
         """(whether these are all, rows of thread and indices), or None in place of the rows where something has no values to try."""
-        threads = [pair[side] for pair in self.thread_pairs.values()]
+        threads = dict.fromkeys(pair[side] for pair in self.thread_pairs.values())
         axes = list(dict.fromkeys([*(t for t in threads if t.__class__ is Var), *sorted(_variables(indices), key=lambda v: v.name)]))
         ranges = [constant_bounds(v) for v in axes]
         limits = [(low, high) for low, high in ranges if low is not None and high is not None]

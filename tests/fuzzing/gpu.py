@@ -123,7 +123,14 @@ class _GpuScheduler(Scheduler):
         for tensor in stage.op.input_tensors:
             source = self.s[tensor]
             alone = all(reader is stage for t in source.outputs for reader in self.s.readers(t))
-            if not source.is_placeholder and source.attach.kind == "root" and not source.is_output and alone and self.rng.random() < 0.7 and stage.leaf_iter_vars:
+            if (
+                not source.is_placeholder
+                and source.attach.kind == "root"
+                and not source.is_output
+                and alone
+                and self.rng.random() < 0.7
+                and stage.leaf_iter_vars
+            ):
                 self.tried(source.compute_at, stage, self.rng.choice(stage.leaf_iter_vars))
 
     def inside(self, stage: Any) -> None:
