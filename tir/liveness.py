@@ -6,8 +6,9 @@ the next iteration may need what the last one left. What an `Allocate` inside a 
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import combinations
 
 from .expr import HAS_LOAD, Buffer, Const, Expr
 from .stmt import Allocate, For, Func, If, Prefetch, Stmt, Store, Sync
@@ -112,24 +113,59 @@ class _Numbering:
         found.last = max(found.last, self.number)
 
 
+class Meetings:
+    """Of a set of live ranges, those already added that a range meets; all questions together take time in proportion to the pairs that meet.
+
+    Of two ranges that meet, one is alive where the other begins: each is entered at all beginnings that it covers.
+    """
+
+    def __init__(self, ranges: Iterable[LiveRange]):
+        self._beginnings = sorted({r.first for r in ranges})
+        self._covering: list[list[LiveRange]] = [[] for _ in self._beginnings]
+        self._begun: list[list[LiveRange]] = [[] for _ in self._beginnings]
+
+    def _span(self, each: LiveRange) -> range:
+        """The beginnings at which it is alive."""
+        return range(bisect_left(self._beginnings, each.first), bisect_right(self._beginnings, each.last))
+
+    def add(self, each: LiveRange) -> None:
+        """Enters a range, one of those given."""
+        span = self._span(each)
+        if span:
+            self._begun[span[0]].append(each)
+        for beginning in span:
+            self._covering[beginning].append(each)
+
+    def of(self, each: LiveRange) -> list[LiveRange]:
+        """The ranges added so far that are needed at some statement at which `each`, one of those given, is."""
+        span = self._span(each)
+        return [*self._covering[span[0]], *(other for beginning in span[1:] for other in self._begun[beginning])] if span else []
+
+
 def shared_by_threads(func: Func) -> set[Buffer]:
     """Buffers allocated outside a parallel loop that accesses them."""
     found: set[Buffer] = set()
+    around: dict[Buffer, int] = {}  # how many parallel loops are around where it is allocated
 
-    def visit(s: Stmt, outside: frozenset[Buffer], own: frozenset[Buffer]) -> None:
+    def visit(s: Stmt, depth: int) -> None:
+        before = around.get(s.buffer) if isinstance(s, Allocate) else None
         if isinstance(s, Allocate):
-            own = own | {s.buffer}
+            around[s.buffer] = depth
         elif isinstance(s, For) and s.kind == "parallel":
-            outside, own = outside | own, frozenset()
-        elif isinstance(s, Store) and s.buffer in outside:
+            depth += 1
+        elif isinstance(s, Store) and around.get(s.buffer, depth) < depth:
             found.add(s.buffer)
-        if outside:
+        if depth:
             for e in operands_of(s):
-                found.update(n.buffer for n in loads_of(e) if n.buffer in outside)
+                found.update(n.buffer for n in loads_of(e) if around.get(n.buffer, depth) < depth)
         for inner in statements_in(s):
-            visit(inner, outside, own)
+            visit(inner, depth)
+        if isinstance(s, Allocate):
+            del around[s.buffer]
+            if before is not None:
+                around[s.buffer] = before
 
-    visit(func.body, frozenset(), frozenset())
+    visit(func.body, 0)
     return found
 
 
@@ -139,7 +175,12 @@ def overlapping_places(func: Func) -> list[tuple[Buffer, Buffer]]:
     Of buffers whose place or size is an expression, only those at the same offset are noticed.
     """
     placed = [r for r in live_ranges(func) if r.allocate.place is not None and r.allocate.place.kind != "stack"]
-    return [(a.allocate.buffer, b.allocate.buffer) for a, b in combinations(placed, 2) if a.meets(b) and _share_bytes(a.allocate, b.allocate)]
+    meetings = Meetings(placed)
+    found = []
+    for each in placed:
+        found += [(other.allocate.buffer, each.allocate.buffer) for other in meetings.of(each) if _share_bytes(other.allocate, each.allocate)]
+        meetings.add(each)
+    return found
 
 
 def _share_bytes(a: Allocate, b: Allocate) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import pairwise
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from tilewright.tir.expr import Buffer, Const, Var, add, as_expr, const, load
 from tilewright.tir.interp import interpret
-from tilewright.tir.liveness import live_ranges, overlapping_places
+from tilewright.tir.liveness import LiveRange, Meetings, live_ranges, overlapping_places
 from tilewright.tir.passes import Storage
 from tilewright.tir.stmt import Allocate, For, Func, Place, Prefetch, Produce, Stmt, Store, seq
 from tilewright.tir.target import Target
@@ -172,3 +173,17 @@ def test_a_buffer_that_is_only_prefetched_goes_with_its_prefetches():
     body = seq(Prefetch(t, (const(3),)), Prefetch(a, (const(2),)), Store(a, (const(0),), ONE))
     new = Storage().run(Func("f", (a,), frozenset([a]), Allocate(t, body)), TARGET)
     assert str(new).splitlines()[1:] == ["    prefetch A[2]", "    A[0] = 1.0"]
+
+
+def test_ranges_that_meet_are_those_of_the_definition():
+    rng = random.Random(11)
+    for _ in range(200):
+        ranges = [
+            LiveRange(None, False, 0, first, rng.choice([-1, first + rng.randint(0, 6)])) for first in (rng.randint(0, 20) for _ in range(rng.randint(1, 12)))
+        ]
+        meetings, added = Meetings(ranges), []
+        for each in rng.sample(ranges, len(ranges)):
+            found = meetings.of(each)
+            assert len(found) == len(set(found)) and set(found) == {other for other in added if other.meets(each)}, ranges
+            meetings.add(each)
+            added.append(each)

@@ -8,7 +8,7 @@ from typing import ClassVar
 from ..dtype import INT64
 from ..errors import TargetError
 from ..expr import Buffer, Const, Expr, Var, add, as_expr, cast, const, floordiv, mul
-from ..liveness import LiveRange, live_ranges
+from ..liveness import LiveRange, Meetings, live_ranges
 from ..stmt import Allocate, Func, Place, Prefetch, Seq, Stmt
 from ..target import Target
 from ..verify import CLOSED, FLAT, PLACED
@@ -84,14 +84,16 @@ def place_in_workspace(ranges: list[LiveRange]) -> tuple[dict[Allocate, int | Ex
     fixed = [(r, _bytes(r)) for r in ranges]
     offsets: dict[Allocate, int | Expr] = {}
     total = 0
-    placed: list[tuple[LiveRange, int, int]] = []
+    meetings = Meetings(ranges)
+    taken: dict[LiveRange, tuple[int, int]] = {}  # from where to where
     for each, size in sorted(((r, n) for r, n in fixed if isinstance(n, int)), key=lambda pair: (-pair[1], pair[0].first)):
         begin = 0
-        for begin_taken, end_taken in sorted((b, e) for other, b, e in placed if other.meets(each)):
+        for begin_taken, end_taken in sorted(taken[other] for other in meetings.of(each)):
             if begin + size <= begin_taken:
                 break
             begin = max(begin, end_taken)
-        placed.append((each, begin, begin + size))
+        taken[each] = begin, begin + size
+        meetings.add(each)
         offsets[each.allocate] = begin
         total = max(total, begin + size)
     slots: list[tuple[Expr, list[LiveRange], int | Expr]] = []  # of buffers whose size is an expression
