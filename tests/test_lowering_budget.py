@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import tilewright as tw
-from tilewright import te
 from tilewright.tir.node import COUNTERS
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
@@ -43,34 +42,3 @@ def test_lowering_stays_in_its_budget(name):
 def test_work_grows_linearly_with_the_stages():
     small, large = counts(lambda: chain(40))["nodes_built"], counts(lambda: chain(320))["nodes_built"]
     assert large <= 8.5 * small, (small, large)
-
-
-@pytest.mark.parametrize("inlined", [False, True])
-def test_calls_of_functions_grow_linearly_with_the_stages(inlined):
-    """All of Python's and C's, with the passes' checks: what compares every stage with every other shows here."""
-
-    def calls(stages):
-        A = tensor = te.placeholder((8,), name="A")
-        s_of = []
-        for n in range(stages):
-            tensor = te.compute((8,), lambda i, t=tensor: t[i] * 1.5 + 0.5, name=f"T{n}")
-            s_of.append(tensor)
-        s = te.create_schedule(tensor.op)
-        for t in s_of[:-1] if inlined else ():
-            s[t].compute_inline()
-        found = 0
-
-        def count(frame, event, argument):
-            nonlocal found
-            found += event in ("call", "c_call")
-
-        sys.setprofile(count)
-        try:
-            tw.lower(s, [A, tensor])
-        finally:
-            sys.setprofile(None)
-        return found
-
-    calls(50)
-    small, large = calls(50), calls(400)
-    assert large <= 8.4 * small, (small, large)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from itertools import pairwise
 
 import numpy as np
@@ -187,3 +188,24 @@ def test_ranges_that_meet_are_those_of_the_definition():
             assert len(found) == len(set(found)) and set(found) == {other for other in added if other.meets(each)}, ranges
             meetings.add(each)
             added.append(each)
+
+
+def test_work_grows_linearly_where_few_ranges_meet():
+    """Calls of functions, Python's and C's: comparing every buffer with every other shows here."""
+
+    def calls(stages):
+        func, found = chain([8] * stages), 0
+
+        def count(frame, event, argument):
+            nonlocal found
+            found += event in ("call", "c_call")
+
+        sys.setprofile(count)
+        try:
+            overlapping_places(Storage().run(func, TARGET))
+        finally:
+            sys.setprofile(None)
+        return found
+
+    small, large = calls(50), calls(400)
+    assert large <= 8.5 * small, (small, large)
