@@ -14,12 +14,11 @@ from typing import ClassVar
 
 from ..tir.dtype import DType
 from ..tir.errors import InternalError, TargetError
-from ..tir.expr import Binary, Broadcast, Buffer, Call, Cast, Choice, Const, Expr, Load, Var, floordiv, floormod, same_dtype
+from ..tir.expr import Binary, Broadcast, Buffer, Call, Cast, Choice, Const, Expr, Load, Var
 from ..tir.gpu import INDEX_LIMITS, STATIC_SHARED_BYTES
-from ..tir.printer import expression_text
 from ..tir.stmt import Allocate, AllReduce, Bind, CallExtern, CallIntrinsic, For, Func, If, Prefetch, Produce, Seq, Stmt, Store, Sync
 from ..tir.target import Target
-from ..tir.visit import Rewriter, children, substitute, walk
+from ..tir.visit import children, substitute, walk
 from .c import CGenerator
 from .c_expressions import ATOM, BITS, UNARY
 from .c_storage import Captured
@@ -32,6 +31,7 @@ from .writer import Identifiers, Writer, plain_identifier
 
 _DYNAMIC_SHARED = "tw_shared"
 _SHARED_ALIGNMENT = 16
+_HOST_CALLS = {"truncdiv": "//", "truncmod": "%"}
 _BLOCK_INDICES = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 _THREAD_INDICES = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 
@@ -121,8 +121,8 @@ class CudaGenerator(CGenerator):
         """A number that the host computes at a call."""
         if isinstance(value, int):
             return value
-        value = _OnHost().rewrite(_substituted(value, self._bound))
-        return int(value.value) if isinstance(value, Const) else expression_text(value, self._size_names)
+        text, _ = _host_text(_substituted(value, self._bound), self._size_names)
+        return int(text) if text.isdecimal() else text
 
     def _write_host(self, s: Stmt) -> None:
         """What stands outside all kernels: their order, and where global intermediates are."""
@@ -591,18 +591,19 @@ def _where(condition: Expr, value: Expr) -> Expr:
     return value.then if isinstance(value, Choice) and value.condition is condition else value
 
 
-class _OnHost(Rewriter):
-    """An expression of sizes in Python's integers: no casts, and one division."""
-
-    def rewrite_Cast(self, node: Cast) -> Expr:
-        return self.rewrite(node.value)
-
-    def rewrite_Call(self, node: Call) -> Expr:
-        divide = {"truncdiv": floordiv, "truncmod": floormod}.get(node.name)
-        return self.rewrite_children(node) if divide is None else divide(*same_dtype(*(self.rewrite(a) for a in node.args)))
-
-    def rewrite_Binary(self, node: Binary) -> Expr:
-        return type(node).make(*same_dtype(self.rewrite(node.a), self.rewrite(node.b)))
+def _host_text(e: Expr, names: Identifiers) -> tuple[str, bool]:
+    """An expression of sizes in Python's integers, which need no casts and have one division; and whether it is a single token or a call."""
+    if isinstance(e, Cast):
+        return _host_text(e.value, names)
+    if isinstance(e, Const | Var):
+        return (str(int(e.value)) if isinstance(e, Const) else names.of(e)), True
+    symbol = _HOST_CALLS.get(e.name) if isinstance(e, Call) else e.symbol if isinstance(e, Binary) else None
+    if symbol is None:
+        raise InternalError(f"the CUDA generator met {e} where the host computes: expected integer arithmetic on sizes")
+    operands = [_host_text(child, names) for child in e.children]
+    if symbol in ("min", "max"):
+        return f"{symbol}({', '.join(text for text, _ in operands)})", True
+    return f" {symbol} ".join(text if token else f"({text})" for text, token in operands), False
 
 
 def _substituted(e: Expr, values: dict[Var, Expr]) -> Expr:
