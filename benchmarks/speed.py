@@ -69,7 +69,7 @@ def rows_row(name: str) -> Row:
 def conv2d_row(CI: int, H: int, CO: int) -> Row:
     """A padded 3 x 3 convolution beside torch."""
     X, W, Xp, Y = conv2d.declare(CI, H, CO, 3, 1, 1)
-    mod = tw.build(conv2d.schedule(Xp, Y), [X, W, Y])
+    mod = tw.build(conv2d.schedule(W, Xp, Y), [X, W, Y])
     x, w, out = rand(1, CI, H, H), rand(CO, CI, 3, 3), np.full((1, CO, H, H), np.nan, "float32")
     mod(x, w, out)
     tx, tw_ = torch.from_numpy(x), torch.from_numpy(w)
