@@ -200,7 +200,7 @@ class _Emitter:
             nest = _Nest(self, loops, bound).from_leaf(0, [*loops.guards, *self.stored.guards(loops)])
         for variable, extent in reversed(around):
             nest = For(variable, as_expr(extent), "thread", nest, loops.threads[variable])
-        return Produce(loops.stage.name, nest, (("double_buffer", 1),) if loops.stage.is_double_buffered else ())
+        return Produce(loops.stage.name, nest, _buffer_pragmas(loops.stage))
 
     def _initial_steps(self, loops: StageLoops) -> list[Stmt]:
         """Copies of the first steps of a scan from where they were computed; of those that were computed in place, none."""
@@ -530,6 +530,12 @@ class _Nest:
                         buffer = node.buffer if access is None else access.buffer
                         found.append(Prefetch(buffer, tuple(indices) if access is None else access.indices(indices)))
         return found
+
+
+def _buffer_pragmas(stage: Any) -> tuple[tuple[str, int | str], ...]:
+    """What s[T].double_buffer asks of the pass of that name."""
+    found: list[tuple[str, int | str]] = [("double_buffer", stage.buffer_stages)] if stage.buffer_stages > 1 else []
+    return tuple(found + [("async_copy", 1)] if stage.copies_asynchronously else found)
 
 
 def _guarded(guards: Sequence[Guard], body: Stmt) -> Stmt:

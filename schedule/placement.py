@@ -97,7 +97,7 @@ class PlacementPrimitives(StageState):
                 raise ScheduleError(
                     f"compute_inline of stage {self.name}: stage {other.name} is computed inside its loops; move that first: s[{other.name}].compute_root()"
                 )
-        kept = (self.predicate is not None, "a store predicate"), (self.is_rolling, "a rolling buffer"), (self.is_double_buffered, "a double buffer")
+        kept = (self.predicate is not None, "a store predicate"), (self.is_rolling, "a rolling buffer"), (self.buffer_stages > 1, "a double buffer")
         lost = next((what for is_asked, what in kept if is_asked), None)
         if lost is not None:
             raise ScheduleError(f"compute_inline of stage {self.name}: it has {lost}, and that would be lost; inlined stages are not stored")

@@ -66,7 +66,7 @@ class StageState:
     Attributes: `op` (the operation now; caching and rfactor replace it), `name` (unique in the schedule), `outputs` (its tensors), `leaf_iter_vars`
     (the loops, outermost first), `relations` (the splits and fusions that led to them), `marks` (what was asked of a loop), `attach`, `home` (where it is
     computed if nothing is said: at root, or at the time axis of the scan it is a part of), `time_axis` (which of its axes is that time), `scope` (None: chosen
-    by where it is computed), `alignment`, `layout`, `prefetches`, `predicate` (which elements are stored; None: all), `is_double_buffered`, `is_rolling`,
+    by where it is computed), `alignment`, `layout`, `prefetches`, `predicate` (which elements are stored; None: all), `buffer_stages` (1; with double_buffer more), `is_rolling`,
     `threads` (thread axes around the stage), `is_output` (of the schedule), `is_original` (declared by the user, not made by a primitive).
     """
 
@@ -83,7 +83,8 @@ class StageState:
         self.layout: Layout | None = None
         self.prefetches: list[tuple[Tensor, IterVar, int]] = []
         self.predicate: Expr | None = None
-        self.is_double_buffered = self.is_rolling = False
+        self.is_rolling = self.copies_asynchronously = False
+        self.buffer_stages = 1
         self.threads: tuple[IterVar, ...] = ()
         self.is_output = False
         self._axis_names: dict[IterVar, str] = {}
@@ -249,7 +250,7 @@ class StageState:
                 kind = f":{mark.intrinsic.name}"
             loops.append(f"{self.axis_name(axis)}{kind}")
         scope = "" if self.scope is None else f", in {self.scope}"
-        buffer = (", double buffered" if self.is_double_buffered else "") + (", rolling" if self.is_rolling else "")
+        buffer = {1: "", 2: ", double buffered"}.get(self.buffer_stages, f", in {self.buffer_stages} buffers") + (", rolling" if self.is_rolling else "")
         stored = "" if self.predicate is None else f", where {self.predicate}"
         return f"stage {self.name}({', '.join(loops)}{where}{scope}{buffer}{stored})"
 

@@ -22,20 +22,32 @@ class StoragePrimitives(PlacementPrimitives):
             raise ScheduleError(f"{primitive_name} of stage {self.name}: it is inlined and not stored; call s[{self.name}].compute_root() first")
 
     @primitive("stage")
-    def double_buffer(self) -> None:
+    def double_buffer(self, stages: int = 2, asynchronous: bool = False) -> None:
         """Fill one half of a buffer of twice the size while the other half is read, so that copies and computation overlap.
 
-        before -> after, `s[B].double_buffer()`, before the passes:
+        before -> after, `s[B].double_buffer()`: the same loops, and the nest of B is marked; `print(s)` shows "double buffered". On a GPU, of B in shared
+        memory at a loop k of its reader, the pass of that name makes of it
 
-            produce B:                      produce B:  # pragma double_buffer 1
-                ...                             ...
+            for k in range(K):          fill B[0] for k = 0
+                fill B                  for k in range(K):
+                read B                      if k + 1 < K: fill B[(k + 1) % 2] for k + 1
+                                            read B[k % 2]
 
-        It is for GPUs, where copies into shared memory run beside the computation. On the C target it is recorded and changes nothing: a CPU overlaps
-        loads by itself, and a second half would only take more of the cache. Raises ScheduleError on an output, which lives in its argument.
+        so that one barrier an iteration serves where two were needed. `stages`: with n of them the buffer is n times as large, and n - 1 iterations are
+        under way. `asynchronous`: the copies are cp.async (sm_80 on; elsewhere it changes nothing): they pass the registers by and are waited for in groups,
+        if B copies 4, 8 or 16 neighbouring bytes at once; vectorize its inner loop.
+
+        On the C target it is recorded and changes nothing: a CPU overlaps loads by itself, and a second half would only take more of the cache. So it is with
+        buffers of one thread. Raises ScheduleError on an output, which lives in its argument, and where `stages` is not 2 to 8; when a build for a GPU
+        finds B in shared memory but not inside a serial loop, or made from what the same iteration computes.
         """
         self._not_an_output("double_buffer", f"which lives in its argument; use s.cache_write({self.name}, scope) and double-buffer the cache")
         self._not_inlined("double_buffer")
-        self.is_double_buffered = True
+        if not isinstance(stages, int) or isinstance(stages, bool) or not 2 <= stages <= 8:
+            raise ScheduleError(f"double_buffer of stage {self.name}: stages is {stages!r}; expected 2 to 8")
+        if not isinstance(asynchronous, bool):
+            raise ScheduleError(f"double_buffer of stage {self.name}: asynchronous is {asynchronous!r}; expected True or False")
+        self.buffer_stages, self.copies_asynchronously = stages, asynchronous
 
     @primitive("stage")
     def rolling_buffer(self) -> None:

@@ -53,17 +53,17 @@ class _Part:
     choice: For | None = None
 
 
-def plan_barriers(kernel: Kernel) -> BarrierPlan:
-    """The barriers that a kernel lacks. A TargetError where one is needed that only some threads would reach."""
-    return _Planner(kernel).plan
+def plan_barriers(kernel: Kernel, certain: bool = False) -> BarrierPlan:
+    """The barriers that a kernel lacks, those it may lack too unless `certain`. A TargetError where one is needed that only some threads would reach."""
+    return _Planner(kernel, certain).plan
 
 
 class _Planner:
-    def __init__(self, kernel: Kernel):
+    def __init__(self, kernel: Kernel, certain: bool):
         self.plan = BarrierPlan()
         body = kernel.body
         extents = {var: int(e.value) if isinstance(e, Const) else 1 << 30 for tag, (var, e) in kernel.indices.items() if tag.startswith("threadIdx")}
-        self.conflicts = Conflicts(extents)
+        self.conflicts = Conflicts(extents, certain)
         self.alone = all(extent == 1 for extent in extents.values())
         self.written = frozenset(_written(body))
         self.shared = frozenset(b for b in self.written if b.scope not in PRIVATE_SCOPES)
@@ -128,7 +128,7 @@ class _Planner:
         whole = _joined(s, parts, list(cuts))
         carried = self.carried(whole, bool(cuts) or any(part.clean for part in parts), inner, s.var)
         if carried is not None:
-            better = self.rotated(parts, inner, s.var, len(cuts))
+            better = self.rotated(parts, inner, s.var, len(cuts), carried)
             if better is not None:
                 cuts, whole = better, _joined(s, parts, list(better))
             else:
@@ -205,7 +205,7 @@ class _Planner:
             found = self.conflict(whole.tail, whole.head, common - {var})
         return found
 
-    def rotated(self, parts: list[_Part], common: frozenset[Var], var: Var, most: int) -> dict[int, _Conflict] | None:
+    def rotated(self, parts: list[_Part], common: frozenset[Var], var: Var, most: int, why: _Conflict) -> dict[int, _Conflict] | None:
         """At most that many cuts that serve the whole circle of a loop, if there are: a first one anywhere, then on from there."""
         best: dict[int, _Conflict] | None = None
         for first in range(1, len(parts)):
@@ -223,8 +223,7 @@ class _Planner:
                 pending = part.tail if part.clean else pending + part.tail
                 if part.clean:
                     crossed = []
-            why = self.conflict([a for p in parts for a in p.tail], [a for p in parts for a in p.head], common - {var})
-            if why is not None and len(found) < most and (best is None or len(found) + 1 < len(best)):
+            if len(found) < most and (best is None or len(found) + 1 < len(best)):
                 best = {first: why, **found}
         return best
 

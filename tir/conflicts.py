@@ -24,7 +24,7 @@ from .witness import evaluate
 Array = np.ndarray[Any, Any]
 
 _FIRST_POINTS = 1 << 12  # tried first: most accesses that meet at all meet at once
-_MOST_POINTS = 1 << 18
+_MOST_POINTS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,9 +39,12 @@ class Access:
 
 
 class Conflicts:
-    """Answers for one kernel; `threads`: the variables of its threadIdx loops and their extents."""
+    """Answers for one kernel. `threads`: the variables of its threadIdx loops and their extents; `certain`: accesses meet only if that is shown by example,
+    else they do not only if that is proved.
+    """
 
-    def __init__(self, threads: Mapping[Var, int]):
+    def __init__(self, threads: Mapping[Var, int], certain: bool = False):
+        self.certain = certain
         self.threads = {var: extent for var, extent in threads.items() if extent > 1}
         self.memo: dict[tuple[Any, ...], bool] = {}
 
@@ -56,7 +59,7 @@ class Conflicts:
         key = (first.indices, first.guards, second.indices, second.guards, common, following)
         found = self.memo.get(key)
         if found is None:
-            found = self.memo[key] = _Pair(self.threads, first, second, common, following).meets()
+            found = self.memo[key] = _Pair(self.threads, first, second, common, following).meets(self.certain)
         return found
 
 
@@ -65,7 +68,7 @@ class _Pair:
 
     def __init__(self, threads: Mapping[Var, int], first: Access, second: Access, common: frozenset[Var], following: Var | None):
         self.common = common
-        self.bounds_of: dict[Expr, Bounds] = {}
+        self.unknown_guards = False
         self.thread_pairs: dict[Var, tuple[Expr, Expr]] = {}
         self.a, self.a_guards, variables = self._side(first, {}, threads)
         mine: dict[Var, Expr] = {}
@@ -95,7 +98,8 @@ class _Pair:
         own = {var: substitute(renamed.get(var, var), values) for var in threads}
         return tuple(substitute(i, values) for i in indices), [substitute(g, values) for g in guards], own
 
-    def meets(self) -> bool:
+    def meets(self, certain: bool) -> bool:
+        """Whether they do; what is not decided is answered by the opposite of `certain`."""
         equations = []
         for x, y in zip(self.a, self.b, strict=True):
             if not x.exact or not y.exact or x.dtype.lanes > 1 or y.dtype.lanes > 1:
@@ -104,23 +108,27 @@ class _Pair:
         equal = _Equalities(equations)
         if equal.impossible or all(equal.same(x, y) for x, y in self.thread_pairs.values()):
             return False
-        return self._found_by_trying()
+        if certain and len(equations) < len(self.a):
+            return False
+        return self._found_by_trying(certain)
 
     # ------------------------------------------------------------------------------------------------------------- trying
 
-    def _found_by_trying(self) -> bool:
-        """True unless all points of both accesses were tried, and none met."""
+    def _found_by_trying(self, certain: bool) -> bool:
+        """Whether some points of both accesses meet; if none does and these are not all: not `certain`."""
         parts = [self._separated(x, y) for x, y in zip(self.a, self.b, strict=True)]
         if any(part is None for part in parts):
-            return True
-        for most in (_FIRST_POINTS, _MOST_POINTS):
+            return not certain
+        for most in (_FIRST_POINTS,) if certain else (_FIRST_POINTS, _MOST_POINTS):
             all_of_a, a = self._points([part[0] for part in parts if part is not None], self.a_guards, 0, most)
             all_of_b, b = self._points([part[1] for part in parts if part is not None], self.b_guards, 1, most)
-            if a is None or b is None or _owners_differ(a, b):
-                return True
+            if a is None or b is None:
+                return not certain
+            if _owners_differ(a, b):
+                return not certain or not self.unknown_guards
             if all_of_a and all_of_b:
                 return False
-        return True
+        return not certain
 
     def _separated(self, x: Expr, y: Expr) -> tuple[Expr, Expr] | None:
         """The parts of two indices that depend on what is not common, with equal common parts taken out; None where that cannot be done."""
@@ -143,8 +151,8 @@ class _Pair:
 
     def _points(self, indices: list[Expr], guards: list[Expr], side: int, most: int) -> tuple[bool, Array | None]:
         """(whether these are all, rows of thread and indices), or None in place of the rows where something has no values to try."""
-        threads = dict.fromkeys(pair[side] for pair in self.thread_pairs.values())
-        axes = list(dict.fromkeys([*(t for t in threads if t.__class__ is Var), *sorted(_variables(indices), key=lambda v: v.name)]))
+        threads = dict.fromkeys(pair[side] for pair in self.thread_pairs.values() if isinstance(pair[side], Var))
+        axes = list(dict.fromkeys([*threads, *sorted(_variables(indices), key=lambda v: v.name)]))
         ranges = [constant_bounds(v) for v in axes]
         limits = [(low, high) for low, high in ranges if low is not None and high is not None]
         if len(limits) < len(ranges):
@@ -162,10 +170,11 @@ class _Pair:
         values: dict[Expr, Array | None] = {v: (row + low)[:, None] for v, row, (low, _) in zip(axes, grid, limits, strict=True)}
         kept = np.ones(count, bool)
         for guard in guards:
-            if guard.variables <= values.keys():
-                holds = evaluate(guard, values)
-                if holds is not None:
-                    kept &= np.broadcast_to(holds, (count, 1))[:, 0]
+            holds = evaluate(guard, values) if guard.variables <= values.keys() else None
+            if holds is not None:
+                kept &= np.broadcast_to(holds, (count, 1))[:, 0]
+            elif not isinstance(guard, Const):
+                self.unknown_guards = True
         owner = np.zeros((count, 1), np.int64)
         for pair in self.thread_pairs.values():
             high = constant_bounds(pair[0])[1], constant_bounds(pair[1])[1]
@@ -197,7 +206,11 @@ def _owners_differ(a: Array, b: Array) -> bool:
     rows = np.concatenate([a, b])
     if not len(rows):
         return False
-    keys = np.unique(rows[:, 1:], axis=0, return_inverse=True)[1].reshape(-1)
+    where = rows[:, 1:] - rows[:, 1:].min(axis=0)
+    flat = np.zeros(len(rows), np.int64)
+    for column in where.T:
+        flat = flat * (int(column.max()) + 1) + column
+    keys = np.unique(flat, return_inverse=True)[1]
     count = int(keys.max()) + 1
     limits = []
     for owners, where in ((a[:, 0], keys[: len(a)]), (b[:, 0], keys[len(a) :])):

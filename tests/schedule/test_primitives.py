@@ -616,7 +616,7 @@ def test_double_buffer_is_recorded_and_changes_no_loop():
     s = create_schedule(C.op)
     before = body_text(s, [A, C])
     s[B].double_buffer()
-    assert body_text(s, [A, C]) == before.replace("produce B:", "produce B:  # pragma double_buffer 1")
+    assert body_text(s, [A, C]) == before.replace("produce B:", "produce B:  # pragma double_buffer 2")
     assert "double buffered" in str(s) and "s[B].double_buffer()" in s.as_python()
     check_chain(s, A, C)
 

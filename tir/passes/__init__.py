@@ -6,6 +6,7 @@ copies gives it bodies anew, lanes answers questions for vectorize. instruments 
 
 from .barriers import Barriers
 from .bind_threads import BindThreads
+from .double_buffer import DoubleBuffer
 from .flatten import Flatten
 from .hoist import Hoist
 from .instruments import CountersInstrument, Dump, StopAfter, Times, Verify, default_instruments
@@ -25,7 +26,7 @@ PASSES: dict[str, type[Pass]] = {
     p.name: p
     for p in (
         *(Simplify, Flatten, Partition, Vectorize, Storage, Unroll, Hoist, Narrow, Legalize),
-        *(BindThreads, Limits, Barriers, SharedMemory),  # of a GPU
+        *(BindThreads, Limits, DoubleBuffer, Barriers, SharedMemory),  # of a GPU
     )
 }
 

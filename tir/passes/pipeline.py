@@ -24,6 +24,7 @@ from ..verify import (
 )
 from .barriers import Barriers
 from .bind_threads import BindThreads
+from .double_buffer import DoubleBuffer
 from .flatten import Flatten
 from .hoist import Hoist
 from .legalize import Legalize
@@ -79,6 +80,7 @@ def _cuda() -> Pipeline:
         passes=(
             BindThreads(),  # first: until then the function means what it says when its loops run one after another
             Limits(),  # at once: what cannot be launched need not be looked at any further
+            DoubleBuffer(),  # while indices have their dimensions: it adds one
             Simplify(),  # decides conditions, before they decide what is uniform
             Barriers(),  # while indices have their dimensions, each a statement of its own about who touches what
             Flatten(),  # one index per access
