@@ -218,7 +218,11 @@ ILLEGAL = {
         ("large", "s[B].transform_layout(lambda i, j: [i + j, j])"),
         ("symbolic", "s[B].transform_layout(lambda i, j: [i // 4, j, i % 4])\ntw.lower(s, args)"),
     ],
-    "double_buffer": [("pipeline", "s[D].double_buffer()"), ("pipeline", "s[B].compute_inline()\ns[B].double_buffer()")],
+    "double_buffer": [
+        ("pipeline", "s[D].double_buffer()"),
+        ("pipeline", "s[B].compute_inline()\ns[B].double_buffer()"),
+        ("pipeline", "s[B].double_buffer(stages=1)"),
+    ],
     "rolling_buffer": [
         ("pipeline", "s[D].rolling_buffer()"),
         ("pipeline", "s[B].rolling_buffer()"),

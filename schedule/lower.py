@@ -534,8 +534,9 @@ class _Nest:
 
 def _buffer_pragmas(stage: Any) -> tuple[tuple[str, int | str], ...]:
     """What s[T].double_buffer asks of the pass of that name."""
-    found: list[tuple[str, int | str]] = [("double_buffer", stage.buffer_stages)] if stage.buffer_stages > 1 else []
-    return tuple(found + [("async_copy", 1)] if stage.copies_asynchronously else found)
+    if stage.buffer_stages == 1:
+        return ()
+    return ("double_buffer", stage.buffer_stages), *((("async_copy", 1),) if stage.copies_asynchronously else ())
 
 
 def _guarded(guards: Sequence[Guard], body: Stmt) -> Stmt:

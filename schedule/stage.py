@@ -66,7 +66,8 @@ class StageState:
     Attributes: `op` (the operation now; caching and rfactor replace it), `name` (unique in the schedule), `outputs` (its tensors), `leaf_iter_vars`
     (the loops, outermost first), `relations` (the splits and fusions that led to them), `marks` (what was asked of a loop), `attach`, `home` (where it is
     computed if nothing is said: at root, or at the time axis of the scan it is a part of), `time_axis` (which of its axes is that time), `scope` (None: chosen
-    by where it is computed), `alignment`, `layout`, `prefetches`, `predicate` (which elements are stored; None: all), `buffer_stages` (1; with double_buffer more), `is_rolling`,
+    by where it is computed), `alignment`, `layout`, `prefetches`, `predicate` (which elements are stored; None: all),
+    `buffer_stages` (iterations' worth of it that are kept; 1, or as double_buffer says) and `copies_asynchronously`, `is_rolling`,
     `threads` (thread axes around the stage), `is_output` (of the schedule), `is_original` (declared by the user, not made by a primitive).
     """
 

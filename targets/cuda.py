@@ -14,8 +14,9 @@ from typing import ClassVar
 
 from ..tir.dtype import DType
 from ..tir.errors import InternalError, TargetError
-from ..tir.expr import Binary, Broadcast, Buffer, Call, Cast, Choice, Const, Expr, Load, Var
+from ..tir.expr import Binary, Broadcast, Buffer, Call, Cast, Choice, Const, Expr, IfThenElse, Load, Var
 from ..tir.gpu import INDEX_LIMITS, STATIC_SHARED_BYTES
+from ..tir.passes.double_buffer import ASYNCHRONOUS
 from ..tir.stmt import Allocate, AllReduce, Bind, CallExtern, CallIntrinsic, For, Func, If, Prefetch, Produce, Seq, Stmt, Store, Sync
 from ..tir.target import Target
 from ..tir.visit import children, substitute, walk
@@ -88,6 +89,7 @@ class CudaGenerator(CGenerator):
         self._scalar_texts: dict[Var, tuple[str, int]] = {}  # of lanes that were read together
         self._lanes: dict[Expr, Sequence[Expr]] = {}  # of vector variables
         self._loops = 0  # serial ones around
+        self._asynchronous = False  # what is copied to shared memory need not be there before it is waited for
         self._size_names = Identifiers(lambda name: False)
 
     # ----------------------------------------------------------------------------------------------------------------- function
@@ -279,7 +281,9 @@ class CudaGenerator(CGenerator):
 
     def write_Produce(self, s: Produce) -> None:
         self.out.line(f"// {plain_identifier(s.name)}")
+        outside, self._asynchronous = self._asynchronous, self._asynchronous or ASYNCHRONOUS in dict(s.pragmas)
         self.write(s.body)
+        self._asynchronous = outside
 
     def write_For(self, s: For) -> None:
         if s.kind == "vectorized":
@@ -359,6 +363,8 @@ class CudaGenerator(CGenerator):
             raise self.refuse(s, "legalize")
         if index.dtype.lanes != lanes:
             raise InternalError(f"the CUDA generator met {s}: {lanes} lanes stored to {index.dtype.lanes} places")
+        if self._asynchronous and self._copy_asynchronously(s, index):
+            return
         if lanes == 1:
             self.out.line(f"{self.buffer(s.buffer)}[{self.text(index)}] = {self.text(s.value)};")
             return
@@ -371,6 +377,29 @@ class CudaGenerator(CGenerator):
                 self._write_pieces(s, index, moved, splitter)
             else:
                 self._write_lanes(s, index, splitter)
+
+    def _copy_asynchronously(self, s: Store, index: Expr) -> bool:
+        """Writes a copy from global to shared memory of 4, 8 or 16 bytes at once, or of zeros where a condition does not hold, by cp.async."""
+        source, holds = s.value, None
+        if isinstance(source, IfThenElse) and source.condition.dtype.lanes == 1 and _is_zero(source.otherwise):
+            source, holds = source.then, source.condition
+        if not isinstance(source, Load) or source.predicate is not None or s.predicate is not None or source.buffer.scope != "global":
+            return False
+        kind, lanes = s.buffer.dtype, s.value.dtype.lanes
+        moved = [(0, 1)] if lanes == 1 else self._pieces(s.buffer, index, lanes)
+        if moved is None or (lanes > 1 and self._pieces(source.buffer, source.indices[0], lanes) != moved):
+            return False
+        if not s.buffer.scope.startswith("shared") or any(width * kind.bytes not in (4, 8, 16) for _, width in moved):
+            return False
+        for first, width in moved:
+            starts = [at if lanes == 1 else at.base + first for at in (index, source.indices[0])]  # type: ignore[attr-defined]
+            size = width * kind.bytes
+            places = ", ".join(self.address(buffer, at) for buffer, at in zip((s.buffer, source.buffer), starts, strict=True))
+            if holds is None:
+                self.out.line(f"{self.helpers.device.use(f'tw_cp_async_{size}')}({places});")
+            else:
+                self.out.line(f"{self.helpers.device.use(f'tw_cp_async_zfill_{size}')}({places}, {self.text(holds, BITS)} ? {size} : 0);")
+        return True
 
     @contextmanager
     def _as_a_block(self) -> Iterator[None]:
@@ -589,6 +618,12 @@ def _outermost(s: Stmt) -> Iterator[Stmt]:
 def _where(condition: Expr, value: Expr) -> Expr:
     """`value` where `condition` holds."""
     return value.then if isinstance(value, Choice) and value.condition is condition else value
+
+
+def _is_zero(e: Expr) -> bool:
+    """Whether all bits of a constant are zero."""
+    e = e.value if isinstance(e, Broadcast) else e
+    return isinstance(e, Const) and e.value == 0 and str(e.value)[0] != "-"
 
 
 def _host_text(e: Expr, names: Identifiers) -> tuple[str, bool]:

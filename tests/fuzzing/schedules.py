@@ -285,7 +285,7 @@ class Scheduler:
         if rng.random() < 0.3:
             self.tried(stage.set_scope, rng.choice(("local", "global")))
         if rng.random() < 0.1:
-            self.tried(stage.double_buffer)
+            self.tried(stage.double_buffer, rng.choice((2, 3)), asynchronous=rng.random() < 0.5)
         if rng.random() < 0.15 and self.outside(stage):
             axis, at = rng.choice(self.outside(stage)), rng.choice((1, 4, 9))
             self.tried(stage.set_store_predicate, te.any(axis < at, ~(axis * 2 < 2 * at)))  # holds, though nobody sees it at once

@@ -338,6 +338,9 @@ def test_double_buffer():
     s[B].compute_root()
     s[B].double_buffer()
     refuse(lambda: s[B].compute_inline(), "double buffer", "lost")
+    refuse(lambda: s[B].double_buffer(stages=1), "B", "stages is 1", "2 to 8")
+    refuse(lambda: s[B].double_buffer(stages=True), "B", "stages is True")
+    refuse(lambda: s[B].double_buffer(2, asynchronous="yes"), "B", "asynchronous is 'yes'")
 
 
 def test_rolling_buffer():

@@ -132,7 +132,7 @@ APPLY = {
     "set_scope": lambda rng, s, stage: stage.set_scope("local"),
     "storage_align": storage_align,
     "transform_layout": lambda rng, s, stage: stage.transform_layout(some_layout(rng, len(stage.op.axis))),
-    "double_buffer": lambda rng, s, stage: stage.double_buffer(),
+    "double_buffer": lambda rng, s, stage: stage.double_buffer(rng.choice((2, 3)), rng.random() < 0.5),
     "set_store_predicate": set_store_predicate,
     "env_threads": lambda rng, s, stage: stage.env_threads([te.thread_axis(4, "threadIdx.x")]),
     "tensorize": tensorize,

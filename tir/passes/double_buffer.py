@@ -105,7 +105,9 @@ def _find(s: Stmt, around: tuple[For, tuple[Expr, ...]] | None, loops: dict[int,
         shared = {node.buffer for node in walk(s.body) if isinstance(node, Store) and node.buffer.scope.startswith("shared")}
         if shared:
             if around is None:
-                raise ScheduleError(f"double_buffer of stage {s.name}: it is not filled again and again by a serial loop; compute it at a serial loop of its reader")
+                raise ScheduleError(
+                    f"double_buffer of stage {s.name}: it is not filled again and again by a serial loop; compute it at a serial loop of its reader"
+                )
             if len(shared) > 1:
                 raise ScheduleError(f"double_buffer of stage {s.name}: it fills {len(shared)} buffers together; one is possible")
             found = loops.setdefault(id(around[0]), _Loop(around[0]))
