@@ -222,6 +222,7 @@ ILLEGAL = {
         ("pipeline", "s[D].double_buffer()"),
         ("pipeline", "s[B].compute_inline()\ns[B].double_buffer()"),
         ("pipeline", "s[B].double_buffer(stages=1)"),
+        ("pipeline", "s[B].double_buffer(asynchronous=3)"),
     ],
     "rolling_buffer": [
         ("pipeline", "s[D].rolling_buffer()"),

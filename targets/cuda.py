@@ -380,9 +380,10 @@ class CudaGenerator(CGenerator):
 
     def _copy_asynchronously(self, s: Store, index: Expr) -> bool:
         """Writes a copy from global to shared memory of 4, 8 or 16 bytes at once, or of zeros where a condition does not hold, by cp.async."""
-        source, holds = s.value, None
+        source: Expr = s.value
+        holds: Expr | None = None
         if isinstance(source, IfThenElse) and source.condition.dtype.lanes == 1 and _is_zero(source.otherwise):
-            source, holds = source.then, source.condition
+            holds, source = source.condition, source.then
         if not isinstance(source, Load) or source.predicate is not None or s.predicate is not None or source.buffer.scope != "global":
             return False
         kind, lanes = s.buffer.dtype, s.value.dtype.lanes

@@ -254,7 +254,7 @@ class _Turns(Rewriter):
     def rewrite_Load(self, node: Load) -> Expr:
         changed: Any = self.rewrite_children(node)
         found = self.turns.get(node.buffer)
-        return load(found[0], (found[1], *changed.indices), changed.predicate) if found is not None else changed  # type: ignore[no-any-return]
+        return load(found[0], (found[1], *changed.indices), changed.predicate) if found is not None else changed
 
     def rewrite_Store(self, node: Store) -> Stmt:
         changed: Store = self.rewrite_children(node)
