@@ -2,31 +2,30 @@
 // The types of CUDA that hold them are in cuda_fp16.h, cuda_bf16.h and cuda_fp8.h. Needs gradual underflow: no -ffast-math.
 #pragma once
 #include <stdint.h>
-#include <string.h>
 
 namespace emulator {
 
 inline uint32_t bits_of(float x) {
   uint32_t bits;
-  memcpy(&bits, &x, sizeof bits);
+  __builtin_memcpy(&bits, &x, sizeof bits);
   return bits;
 }
 
 inline uint64_t bits_of(double x) {
   uint64_t bits;
-  memcpy(&bits, &x, sizeof bits);
+  __builtin_memcpy(&bits, &x, sizeof bits);
   return bits;
 }
 
 inline float float_of(uint32_t bits) {
   float x;
-  memcpy(&x, &bits, sizeof x);
+  __builtin_memcpy(&x, &bits, sizeof x);
   return x;
 }
 
 inline double double_of(uint64_t bits) {
   double x;
-  memcpy(&x, &bits, sizeof x);
+  __builtin_memcpy(&x, &bits, sizeof x);
   return x;
 }
 

@@ -139,7 +139,7 @@ EMULATOR_QUIET inline void load_fragment(Fragment& fragment, const T* memory, un
   whole_warp<complete_nothing>(nullptr, 1, where);
   each_run<Fragment, by_columns_in_fragment>(leading, by_columns_in_memory, [&](int i, int count, unsigned long offset) EMULATOR_QUIET {
     emulator_access(memory + offset, count * sizeof(T), 0, where);
-    memcpy(fragment.x + i, memory + offset, count * sizeof(T));
+    for (int j = 0; j < count; ++j) fragment.x[i + j] = memory[offset + j];  // memcpy would be checked
   });
 }
 
@@ -215,7 +215,7 @@ EMULATOR_FUNCTION void store_matrix_sync(T* memory, const fragment<accumulator, 
   emulator::whole_warp<emulator::complete_nothing>(nullptr, 2, where);
   emulator::each_run<fragment<accumulator, m, n, k, T>, false>(leading, layout == mem_col_major, [&](int i, int count, unsigned long offset) EMULATOR_QUIET {
     emulator_access(memory + offset, count * sizeof(T), 1, where);
-    memcpy(memory + offset, c.x + i, count * sizeof(T));
+    for (int j = 0; j < count; ++j) memory[offset + j] = c.x[i + j];
   });
 }
 

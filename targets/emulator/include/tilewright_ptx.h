@@ -69,7 +69,7 @@ template <int count, bool transposed>
 EMULATOR_QUIET inline void complete_ldmatrix(void* const* lanes, unsigned, unsigned long long) {
   for (int matrix = 0; matrix < count; ++matrix) {
     unsigned short element[8][8];
-    for (int row = 0; row < 8; ++row) memcpy(element[row], ((const LoadedRows*)lanes[matrix * 8 + row])->row, 16);
+    for (int row = 0; row < 8; ++row) __builtin_memcpy(element[row], ((const LoadedRows*)lanes[matrix * 8 + row])->row, 16);
     for (int lane = 0; lane < 32; ++lane) {
       int group = lane / 4, pair = lane % 4 * 2;
       unsigned low = transposed ? element[pair][group] : element[group][pair], high = transposed ? element[pair + 1][group] : element[group][pair + 1];
