@@ -14,6 +14,7 @@ An instrumented build (`check=`) has besides, or instead:
     -fsanitize=thread     a call before each access; only the compiler's part is used, the functions called are ours (runtime/hooks.cpp)
     -fno-tree-vectorize -fno-tree-slp-vectorize -fno-store-merging    an access stays the access that the source has
     -fno-optimize-sibling-calls      return addresses are those of the caller
+    -fno-ipa-icf          functions that are equal keep lines of their own
     -fno-builtin-memcpy ... --wrap   the C library's functions that touch memory come by the runtime
 """
 
@@ -48,7 +49,7 @@ _CHECKED_FLAGS = (
     "-fno-tree-slp-vectorize",
     *(f"-fno-builtin-{name}" for name in _WRAPPED),
 )
-_GCC_CHECKED_FLAGS = ("-fno-store-merging", "-fno-tree-loop-distribute-patterns", "--param=tsan-instrument-func-entry-exit=0")
+_GCC_CHECKED_FLAGS = ("-fno-store-merging", "-fno-ipa-icf", "-fno-tree-loop-distribute-patterns", "--param=tsan-instrument-func-entry-exit=0")
 _LINK_FLAGS = ("-lm", "-Wl,--wrap=__assert_fail", "-Wl,--wrap=abort")
 
 

@@ -165,7 +165,7 @@ class Program:
             name = parameter_names[number] if len(parameter_names) == len(self._parameters[kernel]) else f"argument {number}"
             add(name, "global", MEMORY_ARGUMENT, copy.address, copy.array.nbytes, copy.zone, not copy.array.flags.writeable)
         for variable in symbols.variables:
-            quiet = is_own(variable) or (variable.thread_local and variable.name in self._kernels.dynamic_names)
+            quiet = is_own(variable) or (variable.thread_local and variable.size == 8 and variable.name in self._kernels.dynamic_names)
             if variable.thread_local:
                 add(variable.name, "shared", MEMORY_IGNORED if quiet else MEMORY_SHARED, variable.address, variable.size)
             elif not quiet:

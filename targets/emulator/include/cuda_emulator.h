@@ -14,7 +14,11 @@
 #define __host__
 #define __constant__
 #define __managed__
+#ifdef EMULATOR_CHECKED /* "used": accesses stay although nobody writes the array, or nobody reads it */
+#define __shared__ static thread_local __attribute__((used))
+#else
 #define __shared__ static thread_local
+#endif
 #define __forceinline__ inline __attribute__((always_inline))
 #define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)

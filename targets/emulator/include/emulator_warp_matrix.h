@@ -10,16 +10,33 @@ namespace emulator {
 
 constexpr unsigned WHOLE_WARP = 0xffffffffu;
 
-// Waits for all 32 lanes. A warp of fewer, or one with lanes that have ended, cannot do these instructions.
+// Waits for all 32 lanes. A warp of fewer, or one with lanes that have ended, cannot do these instructions: that is reported, or an error where
+// nothing is checked.
+struct WarpOperand {
+  void* operand;
+  const void* place;
+};
+
 template <EmulatorComplete* complete>
 EMULATOR_QUIET inline void complete_for_whole_warp(void* const* lanes, unsigned arrived, unsigned long long argument) {
-  if (arrived != WHOLE_WARP) emulator_trap("a matrix instruction needs all 32 lanes of the warp; some do not exist or have ended");
-  complete(lanes, arrived, argument);
+  if (arrived == WHOLE_WARP) {
+    void* operands[32];
+    for (int lane = 0; lane < 32; ++lane) operands[lane] = ((const WarpOperand*)lanes[lane])->operand;
+    complete(operands, arrived, argument);
+    return;
+  }
+#ifdef EMULATOR_CHECKED
+  unsigned first = (unsigned)__builtin_ctz(arrived);
+  emulator_inactive(first, (unsigned)__builtin_ctz(~arrived), ((const WarpOperand*)lanes[first])->place);
+#else
+  emulator_trap("a matrix instruction needs all 32 lanes of the warp; some do not exist or have ended");
+#endif
 }
 
 template <EmulatorComplete* complete>
-EMULATOR_QUIET inline void whole_warp(void* mine, unsigned long long argument, const void* place) {
-  emulator_collective_at(WHOLE_WARP, mine, complete_for_whole_warp<complete>, argument, place);
+EMULATOR_QUIET inline void whole_warp(void* operand, unsigned long long argument, const void* place) {
+  WarpOperand mine = {operand, place};
+  emulator_collective_at(WHOLE_WARP, &mine, complete_for_whole_warp<complete>, argument, place);
 }
 
 EMULATOR_QUIET inline void complete_nothing(void* const*, unsigned, unsigned long long) {}

@@ -74,7 +74,7 @@ extern "C" __global__ void {name}_(const unsigned *a, const unsigned *b, const {
     return Program("\n".join(lines), check=check)
 
 
-@pytest.mark.parametrize("check", [None])
+@pytest.mark.parametrize("check", [None, "race"])
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_products(name, check):
     """Two warps, with the same multiplicands and other addends."""
@@ -129,7 +129,7 @@ extern "C" __global__ void k(const unsigned short *x, unsigned *y, int pitch) {{
     )
     x = np.arange(32 * 24, dtype=np.uint16)
     y = np.empty((32, count), np.uint32)
-    report = tw.emulate_cuda(source, "k", grid=1, block=32, args=[x, y, 24])
+    report = tw.emulate_cuda(source, "k", grid=1, block=32, args=[x, y, 24], check="race")
     assert report.races == report.uninitialised == report.out_of_bounds == report.divergence == []
     for i in range(count):
         matrix = x.reshape(32, 24)[8 * i : 8 * i + 8, :8]
@@ -156,7 +156,7 @@ def combinations(kind):
     return [(first, *orders) for orders in product(ORDERS, repeat=3)] + [(shape, *orders) for shape in others for orders in (ORDERS[:1] * 3, ORDERS[1:] * 3)]
 
 
-@pytest.mark.parametrize("check", [None])
+@pytest.mark.parametrize("check", [None, "race"])
 @pytest.mark.parametrize("kind", WMMA_TYPES)
 def test_wmma(kind, check):
     """All shapes and orders of a type, D = A B + C, with leading dimensions larger than the matrices; the counts of elements are the hardware's."""
