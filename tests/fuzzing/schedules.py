@@ -286,8 +286,9 @@ class Scheduler:
             self.tried(stage.set_scope, rng.choice(("local", "global")))
         if rng.random() < 0.1:
             self.tried(stage.double_buffer, rng.choice((2, 3)), asynchronous=rng.random() < 0.5)
-        if rng.random() < 0.15 and self.outside(stage):
-            axis, at = rng.choice(self.outside(stage)), rng.choice((1, 4, 9))
+        leaves = self.outside(stage)
+        if rng.random() < 0.15 and leaves:
+            axis, at = rng.choice(leaves), rng.choice((1, 4, 9))
             self.tried(stage.set_store_predicate, te.any(axis < at, ~(axis * 2 < 2 * at)))  # holds, though nobody sees it at once
         if not stage.op.axis or not all(isinstance(stage.nominal_extent(a), int) for a in stage.op.axis):
             return  # layouts and padded rows need constant extents
