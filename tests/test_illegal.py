@@ -42,6 +42,50 @@ class Program:
     def things(self):
         return [self.A, self.B, self.C, self.D, self.P, self.Q, self.E, self.k, *self.B.op.axis, *self.C.op.axis, *self.D.op.axis, *self.E.op.axis]
 
+    @property
+    def args(self):
+        return [self.A, self.E]
+
+
+class StepsAndCalls:
+    """X[n or 9, 4] -> two states of a scan, with a stage and a reduction inside a step -> F, a call of a C function -> E, the output."""
+
+    def __init__(self, length):
+        self.X = te.placeholder((length, 4), name="X")
+        S, R = te.placeholder((length, 4), name="S"), te.placeholder((length,), name="R")
+        self.init = te.compute((2, 4), lambda t, i: self.X[t, i], name="init")
+        start = te.compute((2,), lambda t: te.const(1.0, "float32"), name="start")
+        self.between = te.compute((length, 4), lambda t, i: S[t - 2, i] + self.X[t, i], name="between")
+        self.k = te.reduce_axis((0, 4), "k")
+        total = te.compute((length,), lambda t: te.sum(self.between[t, self.k], axis=self.k), name="total")
+        self.update = te.compute((length, 4), lambda t, i: self.between[t, i] + R[t - 1], name="update")
+        self.Y, self.Z = te.scan([self.init, start], [self.update, total], [S, R], name="Y")
+        last = te.compute((8,), lambda i: self.Y[length - 1, i % 4] + self.Z[length - 1], name="last")
+        self.F = te.extern((8,), [last], lambda ins, outs: te.call_extern("memcpy", outs[0], ins[0], te.const(32, "int64")), name="F")
+        self.E = te.compute((8,), lambda i: self.F[i] + 1.0, name="E")
+        self.stages = [self.X, S, R, self.init, start, self.between, total, self.update, self.Y, self.Z, last, self.F, self.E]
+
+    def things(self):
+        return [*self.stages, self.k, self.Y.op.scan_axis, *self.update.op.axis, *self.between.op.axis, *self.E.op.axis]
+
+    @property
+    def args(self):
+        return [self.X, self.E]
+
+
+def intrinsics():
+    """Ones that fit a stage of the programs here (eight additions), that fit none, and the ready-made one."""
+    found = ["dot_u8s8_8x4", "no such one"]
+    for extent in (1, 4, 8):
+        x = te.placeholder((extent,), name="x")
+        y = te.compute((extent,), lambda i, x=x: x[i] + 1.0, name="y")
+        found.append(te.decl_tensor_intrin(y, body={"c": "y[0] = x[0] + 1.0f;", "python": lambda y, x: None}, name=f"add{extent}"))
+    return found
+
+
+INTRINSICS = intrinsics()
+THREADS = [te.thread_axis("blockIdx.x"), te.thread_axis(4, "threadIdx.x"), te.thread_axis(32, "threadIdx.x"), te.thread_axis(2, "vthread")]
+
 
 def strange_values():
     p, other, n = Program(), Program(), te.size_var("n")
@@ -111,7 +155,7 @@ def test_entrances(call):
 def test_primitives(seed):
     rng, values = random.Random(seed), strange_values()
     for _ in range(50):
-        p = Program()
+        p = rng.choice((Program, lambda: StepsAndCalls(9), lambda: StepsAndCalls(te.size_var("n"))))()
         s = tw.create_schedule(p.E)
         known = p.things()
         for _ in range(rng.randrange(1, 8)):
@@ -120,13 +164,17 @@ def test_primitives(seed):
             method = getattr(stage if name in PRIMITIVES else s, name)
             result = attempt(f"seed {seed}: {stage.name}, {name}", method, *arguments(rng, method, stage, s, known, values))
             known += result if isinstance(result, (tuple, list)) else [] if result is None else [result]
-        attempt(f"seed {seed}: lower\n{s.as_python()}", tw.lower, s, [p.A, p.E])
+            if name == "create_group" and result is not None:
+                attempt(f"seed {seed}: a group", result.compute_at, *arguments(rng, result.compute_at, stage, s, known, values))
+        attempt(f"seed {seed}: lower\n{s.as_python()}", tw.lower, s, p.args)
 
 
 def arguments(rng, method, stage, s, known, values):
     """Arguments for a primitive: often of the right kind, often of no kind at all."""
     likely = {
         "axis": getattr(stage, "leaf_iter_vars", None) or known, "mapping": LAYOUTS, "scope": ["local", "global", "shared"], "consumer": s.stages,
+        "intrinsic": INTRINSICS, "thread": THREADS, "threads": [[t] for t in THREADS] + [THREADS[:2], THREADS[1:3], []],
+        "outputs": [list(x.outputs) for x in s.stages], "inputs": [list(x.outputs) for x in s.stages],
         **dict.fromkeys(("factor", "nparts", "x_factor", "y_factor", "offset"), NUMBERS),
     }  # fmt: skip
     found = []
