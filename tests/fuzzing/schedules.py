@@ -324,7 +324,8 @@ class Scheduler:
                 spatial = [a for a in leaves if a.kind == "spatial"]
                 if spatial:
                     self.tried(stage.bind, rng.choice(spatial), te.thread_axis(tag))
-            if rng.random() < 0.3:
+            # the interpreter runs threads one after another: each would run a scan again, whose first steps may be there once
+            if rng.random() < 0.3 and not stage.is_scan:
                 self.tried(stage.env_threads, [te.thread_axis(rng.choice((2, 4, 32)), tag) for tag in rng.sample(THREADS, rng.choice((1, 2)))])
         if rng.random() < (0.6 if len(leaves) == len(stage.leaf_iter_vars) else 0.03):  # an intrinsic is no lane of a vector
             small = [a for a in leaves if a.kind == "spatial" and isinstance(n := stage.nominal_extent(a), int) and n <= 64]
