@@ -62,6 +62,8 @@ class Group:
 def stages_between(schedule: Any, outputs: Any, inputs: Any, include_inputs: bool) -> list[Any]:
     """The stages that compute `outputs` from `inputs`, without placeholders; a ScheduleError where there is none."""
     ends, starts = _listed(schedule, outputs, "outputs"), _listed(schedule, inputs, "inputs")
+    if not isinstance(include_inputs, bool):
+        raise ScheduleError(f"create_group: include_inputs is {include_inputs!r}: expected True or False")
     if not ends:
         raise ScheduleError("create_group: outputs is empty; give the tensors that the group computes")
     found: set[Any] = set()

@@ -402,6 +402,8 @@ def test_create_group():
     s, A, B, C, D, k = Program()
     refuse(lambda: s.create_group([], A), "create_group", "outputs is empty")
     refuse(lambda: s.create_group(C, "A"), "create_group", "inputs", "'A'")
+    for strange in ("yes", None, [1, 2]):
+        refuse(lambda strange=strange: s.create_group(C, A, include_inputs=strange), "include_inputs", "True or False")
     refuse(lambda: s.create_group(B, C), "nothing between", "B", "input C")
     refuse(lambda: s.create_group(B, B), "no stage between")
     refuse(lambda: s.create_group(te.placeholder((3,), name="Z"), A), "Z", "not part of this schedule")
