@@ -16,9 +16,9 @@ from typing import Any
 from ..te.axis import IterVar
 from ..tir.errors import ScheduleError
 from ..tir.expr import Const, Expr, Load, Var, add, as_expr, const, eq, le, logical_or, lt, maximum, minimum, sub
-from ..tir.interval import constant_upper_bound, interval
+from ..tir.interval import Intervals, constant_upper_bound, interval
 from ..tir.simplify import Analyzer
-from ..tir.visit import Rewriter, loads_of, substitute
+from ..tir.visit import Rewriter, Substitute, loads_of, substitute
 from .predicate import axis_of
 from .relation import Extent
 from .stage import position_of
@@ -381,10 +381,11 @@ def _region(loops: StageLoops, reads: list[tuple[StageLoops, Load]], fixed: set[
         domains = {v: (const(0, v.dtype), sub(as_expr(e), const(1))) for v, e in moving}
         if reader.stage.is_scan:
             domains.update(_initial_domains(reader))
+        intervals, values = Intervals(domains), Substitute(reader.value)
         for dimension, index in enumerate(node.indices):
             if whole[dimension]:
                 continue
-            found = None if loads_of(index) else interval(substitute(index, reader.value), domains)
+            found = None if loads_of(index) else intervals.of(values.rewrite(index))
             if found is None:
                 whole[dimension] = True
                 continue
@@ -485,7 +486,7 @@ def loop_variable(name: str, extent: Extent) -> Var:
 
 
 def _guard(loops: StageLoops, condition: Expr, on_reduction: bool) -> Guard:
-    return Guard(condition, on_reduction, {v for v in condition.variables if v in _loop_variables(loops)})
+    return Guard(condition, on_reduction, set(condition.variables & _loop_variables(loops)))
 
 
 def _loop_variables(loops: StageLoops) -> set[Var]:

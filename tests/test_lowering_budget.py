@@ -15,10 +15,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 from lowering_workloads import WORKLOADS, chain
 
 BUDGET = {  # nodes built, rules tried
-    "matmul": (470, 60),
-    "conv2d": (205, 345),
-    "attention": (285, 115),
-    "softmax": (170, 10),
+    "matmul": (460, 58),
+    "conv2d": (185, 345),
+    "attention": (225, 113),
+    "softmax": (145, 10),
     "chain": (480, 50),
 }
 

@@ -520,17 +520,16 @@ class Buffer:
     @property
     def constant_size(self) -> int | None:
         """The number of elements it occupies, with padding from strides; None where it is not a constant."""
-        extents = [e.value if isinstance(e, Const) else e for e in self.shape]
-        if not all(isinstance(e, int) for e in extents):
-            return None
-        if self.strides is not None and self.strides:
-            if not isinstance(self.strides[0], int) or not isinstance(extents[0], int):
+        size = extent = 1
+        for e in reversed(self.shape):
+            known = e.value if isinstance(e, Const) else e
+            if not isinstance(known, int):
                 return None
-            return self.strides[0] * extents[0]
-        size = 1
-        for e in extents:
-            size *= int(e)  # type: ignore[arg-type]
-        return size
+            extent = known
+            size *= extent
+        if not self.strides:
+            return size
+        return self.strides[0] * extent if isinstance(self.strides[0], int) else None
 
     def __repr__(self) -> str:
         shape = ", ".join(map(str, self.shape))

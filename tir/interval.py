@@ -42,12 +42,7 @@ def interval(e: Expr, domains: Mapping[Var, Interval]) -> Interval | None:
     Tight for sums of multiples (also where one variable occurs several times) and for quotients and remainders of them by constants;
     otherwise it covers all values. None where the value depends on data, or is not an integer.
     """
-    if not e.dtype.is_integer and not e.dtype.is_bool:
-        return None
-    analyzer = Analyzer()
-    for var, (low, high) in domains.items():
-        analyzer.bind(var, (low, high + 1))
-    return _Intervals(domains, analyzer).of(e)
+    return Intervals(domains).of(e)
 
 
 def constant_upper_bound(e: Expr) -> int | None:
@@ -55,27 +50,29 @@ def constant_upper_bound(e: Expr) -> int | None:
     return Analyzer().upper_bound(e)
 
 
-class _Intervals:
-    """One question: the domains, and the intervals found so far."""
+class Intervals:
+    """Questions about the same domains, and the intervals found so far."""
 
-    def __init__(self, domains: Mapping[Var, Interval], analyzer: Analyzer):
-        self.domains, self.analyzer = domains, analyzer
+    def __init__(self, domains: Mapping[Var, Interval]):
+        self.domains, self.analyzer = domains, Analyzer()
+        for var, (low, high) in domains.items():
+            self.analyzer.bind(var, (low, high + 1))
         self.memo: dict[Expr, Interval | None] = {}
-        self.moving: dict[Expr, bool] = {}
 
     def moves(self, e: Expr) -> bool:
         """Whether a variable of the domains occurs in `e`."""
-        found = self.moving.get(e)
-        if found is None:
-            found = self.moving[e] = not e.variables.isdisjoint(self.domains)
-        return found
+        return not e.variables.isdisjoint(self.domains)
 
     def of(self, e: Expr) -> Interval | None:
+        """See `interval`."""
         if e in self.memo:
             return self.memo[e]
-        if not self.moves(e):
+        found: Interval | None
+        if not e.dtype.is_integer and not e.dtype.is_bool:
+            found = None
+        elif not self.moves(e):
             same = self.analyzer.simplify(e)
-            found: Interval | None = (same, same)
+            found = same, same
         else:
             rule = _RULES.get(e.__class__)
             found = rule(self, e) if rule is not None and (e.exact or e.__class__ in _ALSO_INEXACT) else self.from_bounds(e)
@@ -190,18 +187,18 @@ class _Intervals:
         return self.of(e.args[0])
 
 
-_RULES: dict[type, Callable[[_Intervals, Any], Interval | None]] = {
-    Var: _Intervals.variable,
-    Add: _Intervals.sum,
-    Sub: _Intervals.sum,
-    Mul: _Intervals.sum,
-    FloorDiv: _Intervals.quotient,
-    FloorMod: _Intervals.remainder,
-    Min: _Intervals.extremum,
-    Max: _Intervals.extremum,
-    Select: _Intervals.choice,
-    IfThenElse: _Intervals.choice,
-    Cast: _Intervals.conversion,
-    Call: _Intervals.call,
+_RULES: dict[type, Callable[[Intervals, Any], Interval | None]] = {
+    Var: Intervals.variable,
+    Add: Intervals.sum,
+    Sub: Intervals.sum,
+    Mul: Intervals.sum,
+    FloorDiv: Intervals.quotient,
+    FloorMod: Intervals.remainder,
+    Min: Intervals.extremum,
+    Max: Intervals.extremum,
+    Select: Intervals.choice,
+    IfThenElse: Intervals.choice,
+    Cast: Intervals.conversion,
+    Call: Intervals.call,
 }
 _ALSO_INEXACT = (Cast, Call)

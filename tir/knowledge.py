@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from .affine import Terms, affine, difference, negated
@@ -43,17 +41,19 @@ class Knowledge:
             if met_before:
                 self._forget()
 
-    @contextmanager
-    def scope(self) -> Iterator[None]:
+    def scope(self) -> Scope:
         """What is told inside the `with` block is forgotten at its end."""
-        saved = self._bounds_memo, self._ranges, self._truths
-        proved = self._proofs.state()
+        return Scope(self, None)
+
+    def _begin(self) -> tuple[Any, ...]:
+        """What is told from now on is kept apart; gives what `_end` needs to forget it."""
+        saved = self._bounds_memo, self._ranges, self._truths, self._proofs.state()
         self._bounds_memo, self._ranges, self._truths = {}, dict(self._ranges), dict(self._truths)
-        try:
-            yield
-        finally:
-            self._bounds_memo, self._ranges, self._truths = saved
-            self._proofs.restore(proved)
+        return saved
+
+    def _end(self, saved: tuple[Any, ...]) -> None:
+        self._bounds_memo, self._ranges, self._truths, proved = saved
+        self._proofs.restore(proved)
 
     def _forget(self) -> None:
         """What was concluded may be better now."""
@@ -142,6 +142,25 @@ class Knowledge:
     def _bounds_apart(self, a: Expr, b: Expr, distance: int) -> bool:
         high, low = self.bounds(a)[1], self.bounds(b)[0]
         return high is not None and low is not None and high + distance <= low
+
+
+class Scope:
+    """A `with` block: `condition`, where there is one, is known inside; what is told inside is forgotten at the end."""
+
+    __slots__ = ("_condition", "_knowledge", "_saved")
+
+    def __init__(self, knowledge: Knowledge, condition: Expr | None):
+        self._knowledge, self._condition = knowledge, condition
+
+    def __enter__(self) -> None:
+        knowledge = self._knowledge
+        self._saved = knowledge._begin()
+        if self._condition is not None:
+            knowledge._learn(self._condition)
+            knowledge._forget()
+
+    def __exit__(self, *_: object) -> None:
+        self._knowledge._end(self._saved)
 
 
 def exact_operands(e: Any) -> bool:

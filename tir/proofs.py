@@ -30,17 +30,20 @@ class _Search(NamedTuple):
 class Proofs:
     """Bounds of sums, given `bounds` of atoms and facts."""
 
-    __slots__ = ("_least_of", "bounds", "facts", "values")
+    __slots__ = ("_in_facts", "_least_of", "bounds", "facts", "values")
 
     def __init__(self, bounds: Callable[[Expr], Bounds]):
         self.bounds = bounds
         self.facts: tuple[Fact, ...] = ()
         self.values: dict[Expr, Fact] = {}
+        self._in_facts: frozenset[Var] = frozenset()  # the variables that occur in them
         self._least_of: dict[frozenset[tuple[Expr, int]], int | None] = {}
 
     def tell(self, terms: Terms, constant: int) -> None:
         """From now on this sum is known not to be negative."""
-        self.facts += (self._with_values(terms, constant),)
+        fact = self._with_values(terms, constant)
+        self.facts += (fact,)
+        self._in_facts = self._in_facts.union(*[atom.variables for atom in fact[0]])
         self._least_of = {}
 
     def tell_value(self, atom: Expr, value: Fact) -> None:
@@ -65,11 +68,11 @@ class Proofs:
 
     def state(self) -> tuple[Any, ...]:
         """What is known, for `restore`."""
-        return self.facts, self.values, self._least_of
+        return self.facts, self._in_facts, self.values, self._least_of
 
     def restore(self, state: tuple[Any, ...]) -> None:
         """Back to what was known when `state` was taken."""
-        self.facts, self.values, self._least_of = state
+        self.facts, self._in_facts, self.values, self._least_of = state
 
     def forget_bounds(self) -> None:
         """The bounds of atoms have changed."""
@@ -93,7 +96,11 @@ class Proofs:
                     break
             else:
                 return sum_bounds(terms, constant, self.bounds)[0]
-        common = common_factor(terms)  # what differs in a factor or a constant is looked for once
+        terms, rest = self._without_free(terms, constant)
+        if rest is None:
+            return None
+        constant = rest
+        common = common_factor(terms)  # what differs in a factor, a constant or what stands alone is looked for once
         if common > 1:
             terms = {atom: factor // common for atom, factor in terms.items()}
         key = frozenset(terms.items())
@@ -102,6 +109,14 @@ class Proofs:
         else:
             low = self._least_of[key] = self._least(terms, 0, _Search(_STEPS_IN_A_CHAIN, self.facts))
         return None if low is None else low * common + constant
+
+    def _without_free(self, terms: Terms, constant: int) -> tuple[Terms, int | None]:
+        """A sum without variables that are in no fact and in no other atom: no step does better than their bounds, which go to the constant."""
+        named = self._in_facts.union(*[atom.variables for atom in terms if atom.__class__ is not Var])
+        free: Terms = {atom: factor for atom, factor in terms.items() if atom.__class__ is Var and atom not in named}
+        if not free:
+            return terms, constant
+        return {atom: factor for atom, factor in terms.items() if atom not in free}, sum_bounds(free, constant, self.bounds)[0]
 
     def _least(self, terms: Terms, constant: int, search: _Search) -> int | None:
         best = sum_bounds(terms, constant, self.bounds)[0]

@@ -6,8 +6,7 @@ are read in mixed radix (digits.py); everything else is rewritten by the tables 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from .affine import Terms, add_term, affine, build, collect, common_factor, difference, factors, negated, product
@@ -47,7 +46,7 @@ from .expr import (
     load,
     logical_not,
 )
-from .knowledge import Knowledge, exact_operands
+from .knowledge import Knowledge, Scope, exact_operands
 from .matching import ANY_RULES, EXACT_RULES
 from .node import COUNTERS
 
@@ -87,24 +86,18 @@ class Analyzer(Knowledge):
         is a part of its own. Terms of equal rank stay in the order of their first occurrence."""
         self._ranks[var] = rank
 
-    @contextmanager
-    def constraint(self, condition: Expr) -> Iterator[None]:
+    def constraint(self, condition: Expr) -> Scope:
         """Inside the `with` block, `condition` is known to be true."""
-        known = self.simplify(condition)  # outside the scope, where it has mostly been simplified already
-        with self.scope():
-            self._learn(known)
-            self._forget()
-            yield
+        return Scope(self, self.simplify(condition))  # simplified outside, where it has mostly been already
 
-    @contextmanager
-    def scope(self) -> Iterator[None]:
-        """What is told inside the `with` block is forgotten at its end (`define` excepted)."""
-        memo, self._memo = self._memo, {}
-        try:
-            with super().scope():
-                yield
-        finally:
-            self._memo = memo
+    def _begin(self) -> tuple[Any, ...]:
+        saved = self._memo, super()._begin()
+        self._memo = {}
+        return saved
+
+    def _end(self, saved: tuple[Any, ...]) -> None:
+        self._memo, rest = saved
+        super()._end(rest)
 
     def _forget(self) -> None:
         super()._forget()
@@ -460,8 +453,7 @@ class Analyzer(Knowledge):
         reads must stay inside its buffer without the help of the condition."""
         if condition.dtype.lanes > 1 or not arm.holds & HAS_CHOICE or (arm.holds & HAS_LOAD and not guards):
             return self._visit(arm)
-        with self.scope():
-            self._learn(condition)
+        with Scope(self, condition):
             return self._visit(arm)
 
     def _cast(self, e: Any) -> Expr:

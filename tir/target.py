@@ -246,10 +246,15 @@ def default_threads() -> int:
 def usable_cpus() -> int:
     """CPUs that this process may run on: its affinity mask, cut to the quota of its control group (a container)."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = _quota()
+    return max(1, count if quota is None else min(count, quota))
+
+
+@lru_cache(maxsize=1)
+def _quota() -> int | None:
+    """CPUs that the control group of this process may use, as many as when it was first asked; None without a limit."""
     quota = _read("/sys/fs/cgroup/cpu.max").split()
-    if len(quota) == 2 and quota[0].isdigit():
-        count = min(count, math.ceil(int(quota[0]) / int(quota[1])))
-    return max(1, count)
+    return math.ceil(int(quota[0]) / int(quota[1])) if len(quota) == 2 and quota[0].isdigit() else None
 
 
 def _read(path: str, size: int = 4096) -> str:
@@ -270,7 +275,12 @@ def _cpuinfo() -> dict[str, str]:
 def cpu_features() -> frozenset[str]:
     """Instruction sets of this machine by the kernel's names ("avx2", "fma", "asimd" ...); empty where it does not say."""
     info = _cpuinfo()
-    return frozenset((info.get("flags") or info.get("Features") or "").split())
+    return _words(info.get("flags") or info.get("Features") or "")
+
+
+@lru_cache(maxsize=1)
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
 
 
 # Instruction sets that compilers use for code like ours, by the kernel's names.

@@ -111,6 +111,14 @@ def statements_in(s: Stmt) -> tuple[Stmt, ...]:
     return _INNER_STATEMENTS[s.__class__](s)
 
 
+def every_statement(s: Stmt) -> list[Stmt]:
+    """`s` and the statements inside it, outer ones first."""
+    found = [s]
+    for each in found:
+        found += _INNER_STATEMENTS[each.__class__](each)
+    return found
+
+
 _INNER_STATEMENTS: dict[type, Callable[[Any], tuple[Stmt, ...]]] = {
     Store: lambda s: (),
     Seq: lambda s: s.body,
@@ -213,22 +221,22 @@ def _choice(r: Rewriter, e: Any) -> Expr:
     return e.make(condition, then, otherwise)  # type: ignore[no-any-return]
 
 
-def _all(r: Rewriter, old: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """The rewritten operands; the same tuple where none changed."""
+def mapped(function: Callable[[Expr], Expr], old: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """What `function` makes of each; the same tuple where none changed."""
     if len(old) == 1:  # the index of every access to a flat buffer
-        only = r.rewrite(old[0])
+        only = function(old[0])
         return old if only is old[0] else (only,)
     changed = False
     new = []
     for e in old:
-        n = r.rewrite(e)
+        n = function(e)
         changed = changed or n is not e
         new.append(n)
     return tuple(new) if changed else old
 
 
 def _load(r: Rewriter, e: Load) -> Expr:
-    indices = _all(r, e.indices)
+    indices = mapped(r.rewrite, e.indices)
     predicate = None if e.predicate is None else r.rewrite(e.predicate)
     return e if indices is e.indices and predicate is e.predicate else load(e.buffer, indices, predicate)
 
@@ -247,20 +255,20 @@ def _broadcast(r: Rewriter, e: Broadcast) -> Expr:
 
 def _many(r: Rewriter, e: Expr) -> Expr:
     old = e.children
-    new = _all(r, old)
+    new = mapped(r.rewrite, old)
     return e if new is old else e.with_children(new)
 
 
 def _store(r: Rewriter, s: Store) -> Stmt:
-    indices = _all(r, s.indices)
+    indices = mapped(r.rewrite, s.indices)
     value = r.rewrite(s.value)
     predicate = None if s.predicate is None else r.rewrite(s.predicate)
     return s if indices is s.indices and value is s.value and predicate is s.predicate else Store(s.buffer, indices, value, predicate)
 
 
 def _seq(r: Rewriter, s: Seq) -> Stmt:
-    new = [r.rewrite_statement(child) for child in s.body]
-    return s if all(a is b for a, b in zip(new, s.body, strict=True)) else seq(*new)
+    new = tuple([r.rewrite_statement(child) for child in s.body])
+    return s if new == s.body else seq(*new)  # statements are equal where they are the same
 
 
 def _for(r: Rewriter, s: For) -> Stmt:
@@ -293,16 +301,16 @@ def _produce(r: Rewriter, s: Produce) -> Stmt:
 
 
 def _prefetch(r: Rewriter, s: Prefetch) -> Stmt:
-    indices = _all(r, s.indices)
+    indices = mapped(r.rewrite, s.indices)
     return s if indices is s.indices else Prefetch(s.buffer, indices)
 
 
 def _call_extern(r: Rewriter, s: CallExtern) -> Stmt:
-    return s.with_args(_all(r, s.args))
+    return s.with_args(mapped(r.rewrite, s.args))
 
 
 def _with_parts(r: Rewriter, s: CallIntrinsic | AllReduce) -> Stmt:
-    return s.with_parts(_all(r, s.parts))
+    return s.with_parts(mapped(r.rewrite, s.parts))
 
 
 def _rebuild_table() -> dict[type, Callable[[Any, Any], Any]]:

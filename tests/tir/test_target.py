@@ -118,6 +118,7 @@ def test_default_threads(monkeypatch):
 
 def test_usable_cpus_of_a_container(monkeypatch):
     monkeypatch.setattr(target.os, "sched_getaffinity", lambda process: range(16))
+    monkeypatch.setattr(target, "_quota", target._quota.__wrapped__)  # as when first asked
     for quota, cpus in (("max 100000", 16), ("250000 100000", 3), ("50000 100000", 1), ("", 16)):
         monkeypatch.setattr(target, "_read", lambda path, quota=quota: quota)
         assert target.usable_cpus() == cpus

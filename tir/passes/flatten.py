@@ -66,12 +66,13 @@ class _Flattener(Rewriter):
         if strides is None:
             strides = self._strides[buffer] = strides_of(buffer)
         size = self.flat(buffer).constant_size
-        total: Expr = const(0, "int32")
+        total: Expr | None = None
         for index, stride in zip(indices, strides, strict=True):
             if not index.exact and (size is None or size > INT32.high):  # arithmetic on what was read from memory wraps in its dtype
                 index = cast(index, INT64)
-            total = add(total, mul(index, stride))
-        return (total,)
+            term = mul(index, stride)
+            total = term if total is None else add(total, term)
+        return (const(0) if total is None else total,)
 
     def rewrite(self, node: Expr) -> Expr:
         return super().rewrite(node) if node.holds & HAS_LOAD else node
@@ -109,21 +110,24 @@ def strides_of(buffer: Buffer) -> tuple[Expr, ...]:
     if buffer.strides is not None:
         return tuple(as_expr(s) for s in buffer.strides)
     strides: list[Expr] = []
-    stride: Expr = const(1, "int32")
+    stride: int | Expr = 1
     for extent in reversed(buffer.shape):
-        strides.append(stride)
-        stride = mul(as_expr(extent), stride)
+        strides.append(const(stride) if isinstance(stride, int) else stride)
+        stride = extent * stride if isinstance(extent, int) and isinstance(stride, int) else mul(as_expr(extent), as_expr(stride))
     return tuple(reversed(strides))
 
 
 def _size(buffer: Buffer) -> int | Expr:
     """Elements that `buffer` spans: along its widest dimension, stride times extent."""
     if buffer.strides is None:
-        size: Expr = const(1, "int32")
+        known = buffer.constant_size
+        if known is not None:
+            return known
+        size: Expr = const(1)
         for extent in buffer.shape:
             size = mul(size, as_expr(extent))
-    else:
-        size = const(0 if buffer.shape else 1, "int32")
-        for extent, stride in zip(buffer.shape, buffer.strides, strict=True):
-            size = maximum(size, mul(as_expr(extent), as_expr(stride)))
+        return size
+    size = const(0 if buffer.shape else 1)
+    for extent, stride in zip(buffer.shape, buffer.strides, strict=True):
+        size = maximum(size, mul(as_expr(extent), as_expr(stride)))
     return int(size.value) if isinstance(size, Const) else size

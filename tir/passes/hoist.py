@@ -24,7 +24,7 @@ from ..bounds import always_inside, constant_bounds
 from ..expr import HAS_COST, HAS_DIVISION, HAS_LOAD, Broadcast, Buffer, Call, Const, Div, Expr, FloorDiv, FloorMod, IfThenElse, Load, Ramp, Var, if_then_else
 from ..stmt import Allocate, AllReduce, Bind, CallIntrinsic, For, Func, If, Produce, Seq, Stmt, Store, Sync, seq
 from ..verify import CLOSED, NO_VECTOR_LOOPS, TYPED
-from ..visit import Rewriter, loads_of, operands_of, statements_in
+from ..visit import Rewriter, loads_of, mapped, operands_of, statements_in
 from .manager import Pass
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ class _Scope:
     introduced: set[Var | Buffer] = field(default_factory=set)  # inside this scope and around the statement
     runs: bool = True  # at least once, as far as its extent tells
     bindings: dict[Expr, tuple[Var, Expr]] = field(default_factory=dict)  # to be made before the loop: a variable and its value
+    mover: _Mover | None = None  # of the expressions directly in it: what they share moves once
 
 
 class _Hoister:
@@ -84,8 +85,8 @@ class _Hoister:
         if kind is For:
             return self._loop(s)  # type: ignore[arg-type]
         if kind is Seq:
-            new = [self.statement(child) for child in s.body]  # type: ignore[attr-defined]
-            return s if all(a is b for a, b in zip(new, s.body, strict=True)) else seq(*new)  # type: ignore[attr-defined]
+            new = tuple([self.statement(child) for child in s.body])  # type: ignore[attr-defined]
+            return s if new == s.body else seq(*new)  # type: ignore[attr-defined]
         if kind is Store:
             return self._store(s)  # type: ignore[arg-type]
         if kind is Produce:
@@ -131,10 +132,10 @@ class _Hoister:
         return s if body is s.body else Allocate(s.buffer, body, s.place)
 
     def _store(self, s: Store) -> Stmt:
-        indices = tuple([self._moved(i) for i in s.indices])
+        indices = mapped(self._moved, s.indices)
         value = self._moved(s.value)
         predicate = None if s.predicate is None else self._moved(s.predicate)
-        if value is not s.value or predicate is not s.predicate or any(a is not b for a, b in zip(indices, s.indices, strict=True)):
+        if indices is not s.indices or value is not s.value or predicate is not s.predicate:
             s = Store(s.buffer, indices, value, predicate)
         return self._without_repetition(s)
 
@@ -161,9 +162,12 @@ class _Hoister:
 
     def _moved(self, e: Expr) -> Expr:
         """`e` with the parts that do not change replaced by variables, bound before the outermost loop that allows it."""
-        if not e.holds & HAS_COST or self.scopes[-1].loop is None or not self.worth(e):
+        scope = self.scopes[-1]
+        if not e.holds & HAS_COST or scope.loop is None or not self.worth(e):
             return e
-        return _Mover(self).rewrite(e)
+        if scope.mover is None:
+            scope.mover = _Mover(self)
+        return scope.mover.rewrite(e)
 
     def destination(self, e: Expr) -> _Scope | None:
         """The outermost loop that `e` can be computed before; None where it cannot leave the innermost one."""

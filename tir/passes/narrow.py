@@ -11,7 +11,7 @@ in it, as NumPy's would. Arithmetic on data is left as it is.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..bounds import constant_bounds
 from ..dtype import INT32, INT64, DType
@@ -37,13 +37,14 @@ from ..expr import (
 )  # fmt: skip
 from ..stmt import Allocate, Bind, CallIntrinsic, For, Func, Place, Prefetch, Stmt, Store
 from ..verify import CLOSED, NARROW, TYPED
-from ..visit import Rewriter
+from ..visit import Rewriter, mapped
 from .manager import Pass
 
 if TYPE_CHECKING:
     from ..target import Target
 
 _LOW, _HIGH = int(INT32.low), int(INT32.high)
+_WIDE, _FITS, _IS = 0, 1, 2  # how an expression goes with int32: some value may not fit; all do; all do, and it is int32 throughout
 
 
 @dataclass(frozen=True)
@@ -69,31 +70,34 @@ class _Narrower(Rewriter):
     def __init__(self) -> None:
         super().__init__()
         self.variables: dict[Var, Var] = {}
-        self._fits: dict[Expr, bool] = {}
-        self._stays: set[Expr] = set()  # what fits and is int32 throughout
+        self._widths: dict[Expr, int] = {}
         self._at_width: dict[DType, dict[Expr, Expr]] = {INT32: {}, INT64: {}}
 
     # ----------------------------------------------------------------------------------------------------- exact arithmetic
 
-    def fits(self, e: Expr) -> bool:
-        """Whether the exact expression `e` and all it is made of fit int32."""
-        found = self._fits.get(e)
-        if found is None:
-            low, high = constant_bounds(e)
-            found = low is not None and high is not None and low >= _LOW and high <= _HIGH
-            stays = found and e.dtype.element is INT32
-            if not self._is_leaf(e):
-                stays = stays and not isinstance(e, Choice)
-                for operand in (e.then, e.otherwise) if isinstance(e, Choice) else e.children:  # a condition has its own widths
-                    found = found and self.fits(operand)
-                    stays = stays and operand in self._stays
-            elif e.__class__ is Var:
-                stays = stays and self.variables.get(e, e) is e
-            elif e.__class__ is Cast:
-                stays = False
-            self._fits[e] = found
-            if stays:
-                self._stays.add(e)
+    def width(self, e: Any) -> int:
+        """How the exact expression `e`, and all it is made of, goes with int32."""
+        found = self._widths.get(e)
+        if found is not None:
+            return found
+        low, high = constant_bounds(e)
+        if low is None or high is None or low < _LOW or high > _HIGH:
+            found = _WIDE
+        elif e.__class__ is Var:
+            found = _IS if e.dtype is INT32 and self.variables.get(e, e) is e else _FITS
+        else:
+            found = _IS if e.dtype.element is INT32 else _FITS
+            operands = e.children
+            if e.__class__ is Cast:
+                operands, found = () if self._is_leaf(e) else operands, _FITS
+            elif isinstance(e, Choice):
+                operands, found = operands[1:], _FITS  # a condition has its own widths
+            for operand in operands:
+                width = self._widths.get(operand)
+                if width is None:
+                    width = self.width(operand)
+                found = min(found, width)
+        self._widths[e] = found
         return found
 
     @staticmethod
@@ -132,8 +136,8 @@ class _Narrower(Rewriter):
         """`e` where only its value matters, not its dtype."""
         if not (e.exact and e.dtype.is_integer):
             return self.rewrite(e)
-        fits = self.fits(e)
-        return e if e in self._stays else self.at_width(e, INT32 if fits else INT64)
+        width = self.width(e)
+        return e if width == _IS else self.at_width(e, INT32 if width else INT64)
 
     def bytes(self, total: int | Expr) -> int | Expr:
         """A number of bytes."""
@@ -168,9 +172,10 @@ class _Narrower(Rewriter):
     def rewrite_Comparison(self, node: Comparison) -> Expr:
         a, b = node.a, node.b
         if a.exact and b.exact and a.dtype.is_integer:
-            kind = INT32 if self.fits(a) and self.fits(b) else INT64
-            if a in self._stays and b in self._stays:
+            width = min(self.width(a), self.width(b))
+            if width == _IS:
                 return node
+            kind = INT32 if width else INT64
             new_a, new_b = self.at_width(a, kind), self.at_width(b, kind)
         else:
             new_a, new_b = self.rewrite(a), self.rewrite(b)
@@ -181,23 +186,21 @@ class _Narrower(Rewriter):
         return node if value is node.value else cast(value, node.dtype)
 
     def rewrite_Load(self, node: Load) -> Expr:
-        index = self.index(node.indices[0]) if len(node.indices) == 1 else None
-        indices = node.indices if index is node.indices[0] else tuple(self.index(i) for i in node.indices)
+        indices = mapped(self.index, node.indices)
         predicate = None if node.predicate is None else self.rewrite(node.predicate)
         return node if indices is node.indices and predicate is node.predicate else load(node.buffer, indices, predicate)
 
     # ----------------------------------------------------------------------------------------------------------- statements
 
     def rewrite_Store(self, node: Store) -> Stmt:
-        indices = tuple(self.index(i) for i in node.indices)
-        value = self.rewrite(node.value)
+        indices, value = mapped(self.index, node.indices), self.rewrite(node.value)
         predicate = None if node.predicate is None else self.rewrite(node.predicate)
-        if value is node.value and predicate is node.predicate and all(a is b for a, b in zip(indices, node.indices, strict=True)):
+        if indices is node.indices and value is node.value and predicate is node.predicate:
             return node
         return Store(node.buffer, indices, value, predicate)
 
     def rewrite_Prefetch(self, node: Prefetch) -> Stmt:
-        return Prefetch(node.buffer, tuple(self.index(i) for i in node.indices))
+        return Prefetch(node.buffer, mapped(self.index, node.indices))
 
     def rewrite_CallIntrinsic(self, node: CallIntrinsic) -> Stmt:
         args = [self.rewrite(a) for a in node.args]
@@ -206,7 +209,7 @@ class _Narrower(Rewriter):
     def rewrite_For(self, node: For) -> Stmt:
         var, extent = node.var, self.index(node.extent)
         low, high = constant_bounds(node.extent)
-        if not self.fits(var) or (high is not None and high > _HIGH):
+        if not self.width(var) or (high is not None and high > _HIGH):
             extent = cast(extent, INT64)
         elif extent.dtype is INT64:
             if low is None or low < _LOW:  # what is below zero must not wrap to above
@@ -221,7 +224,7 @@ class _Narrower(Rewriter):
     def rewrite_Bind(self, node: Bind) -> Stmt:
         var, value = node.var, node.value
         if value.exact and value.dtype.is_integer:
-            value = self.at_width(value, INT32 if self.fits(value) and self.fits(var) else INT64)
+            value = self.at_width(value, INT32 if self.width(value) and self.width(var) else INT64)
             var = self._variable(var, value.dtype)
         else:
             value = self.rewrite(value)
@@ -238,8 +241,7 @@ class _Narrower(Rewriter):
                 memo.clear()
         new = self.variables[var] = var if var.dtype is kind else var.fresh(kind)
         if new is not var or known is not None:
-            self._fits.clear()
-            self._stays.clear()
+            self._widths.clear()
         return new
 
     def rewrite_Allocate(self, node: Allocate) -> Stmt:

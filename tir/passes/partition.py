@@ -193,10 +193,8 @@ class _Settle(Substitute):
         return changed.body if _is_empty(changed.body) else changed
 
     def rewrite_Seq(self, node: Seq) -> Stmt:
-        new = [self.rewrite_statement(child) for child in node.body]
-        if all(a is b for a, b in zip(new, node.body, strict=True)):
-            return node
-        return seq(*[s for s in new if not _is_empty(s)])
+        new = tuple([self.rewrite_statement(child) for child in node.body])
+        return node if new == node.body else seq(*[s for s in new if not _is_empty(s)])
 
     def rewrite_Wrapper(self, node: Allocate | Produce | Bind) -> Stmt:
         changed = self.rewrite_children(node)

@@ -12,6 +12,7 @@ from ..matching import reads_nothing
 from ..simplify import Analyzer
 from ..stmt import Allocate, AllReduce, Bind, CallExtern, CallIntrinsic, For, Func, If, Prefetch, Produce, Seq, Stmt, Store, Sync, seq
 from ..verify import CLOSED, TYPED
+from ..visit import mapped
 from .manager import Pass
 
 if TYPE_CHECKING:
@@ -67,19 +68,8 @@ class _Simplifier:
         """The statement in place of `s`."""
         return _HANDLERS[s.__class__](self, s)
 
-    def all(self, old: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        """The simplified expressions; the same tuple where none changed."""
-        simplify = self.simplify
-        changed = False
-        new = []
-        for e in old:
-            done = simplify(e)
-            changed = changed or done is not e
-            new.append(done)
-        return tuple(new) if changed else old
-
     def store(self, s: Store) -> Stmt | None:
-        indices, value, predicate = self.all(s.indices), self.simplify(s.value), s.predicate
+        indices, value, predicate = mapped(self.simplify, s.indices), self.simplify(s.value), s.predicate
         if predicate is not None:
             predicate = self.simplify(predicate)
             if predicate.__class__ is Const:
@@ -103,8 +93,12 @@ class _Simplifier:
         return seq(*new) if changed else s
 
     def loop(self, s: For) -> Stmt | None:
-        extent = self.simplify(s.extent)
-        low, high = self.analyzer.bounds(extent)
+        extent = s.extent
+        if extent.__class__ is Const:
+            low = high = extent.value
+        else:
+            extent = self.simplify(extent)
+            low, high = self.analyzer.bounds(extent)
         if high is not None and high <= 0:
             return None
         if low == high == 1 and s.kind != "thread":
@@ -186,14 +180,14 @@ class _Simplifier:
         return None if body is None else s.with_body(body)
 
     def prefetch(self, s: Prefetch) -> Stmt:
-        indices = self.all(s.indices)
+        indices = mapped(self.simplify, s.indices)
         return s if indices is s.indices else Prefetch(s.buffer, indices)
 
     def call_extern(self, s: CallExtern) -> Stmt:
-        return s.with_args(self.all(s.args))
+        return s.with_args(mapped(self.simplify, s.args))
 
     def with_parts(self, s: CallIntrinsic | AllReduce) -> Stmt:
-        return s.with_parts(self.all(s.parts))
+        return s.with_parts(mapped(self.simplify, s.parts))
 
     def unchanged(self, s: Stmt) -> Stmt:
         return s

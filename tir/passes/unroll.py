@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from ..expr import Binary, Buffer, Const, Expr, Var, const
 from ..stmt import Allocate, CallIntrinsic, For, Func, If, Stmt, Store, seq
 from ..target import Target
 from ..verify import CLOSED, NO_VECTOR_LOOPS, PLACED, UNROLLED
-from ..visit import Rewriter, loads_of, operands_of, statements_in
+from ..visit import Rewriter, every_statement, loads_of, operands_of, statements_in
 from .manager import Pass
 
 
@@ -51,7 +51,7 @@ class _Plan:
 
     def __init__(self, body: Stmt, max_stores: int, max_copies: int, written_out: bool):
         self.max_stores, self.max_copies, self.written_out = max_stores, max_copies, written_out
-        statements = _statements(body)
+        statements = every_statement(body)
         loops: list[For] = [s for s in statements if s.__class__ is For]
         allocations: list[Allocate] = [s for s in statements if s.__class__ is Allocate]
         on_stack = {s.buffer for s in allocations if s.place is not None and s.place.kind == "stack"}
@@ -113,55 +113,28 @@ class _Plan:
         return extent <= self.max_copies and not self.tiles.isdisjoint(self.indexed_by.get(loop.var, ()))
 
 
+class _Copies(NamedTuple):
+    """What the copies of a loop rebuild: `alone`: for each copy, what became of all that depends on no other written-out loop; `together`: what depends
+    on loops around as well."""
+
+    alone: list[dict[Expr, Expr]]
+    together: list[Expr]
+
+
 class _Unroller(Rewriter):
-    """Writes the copies, from the outside in. An expression is rebuilt once for the values of the variables in it, not once for each copy."""
+    """Writes the copies, from the outside in. An expression is rebuilt where a copy of the innermost written-out loop it depends on begins."""
 
     def __init__(self, plan: _Plan):
         super().__init__()
         self.plan = plan
-        # What became of expressions, by the depth of the innermost written-out loop they depend on; what depends on that loop alone is under
-        # minus its depth, since it is the same in every copy of the loops around.
-        self.memos: dict[int, dict[Expr, Expr]] = {}
-        self.depth_of: dict[Expr, int] = {}
-        self.alone: dict[int, list[dict[Expr, Expr]]] = {}  # the memos of each loop alone, by its id, for each value of its variable
-        self.around: dict[Expr, int] = {}  # of the variables of the written-out loops around the statement
-        self.loop_of: dict[Var, tuple[int, int]] = {}  # the id of the loop of each variable, and how many written-out loops are around it
+        self.around: tuple[Var, ...] = ()  # the variables of the written-out loops around the statement
+        self.values: dict[Expr, Expr] = {}  # what became, in this copy, of expressions with these variables
+        self.copies: dict[tuple[int, tuple[Var, ...]], _Copies] = {}  # by the id of a loop, and the variables around it
 
     def rewrite(self, node: Expr) -> Expr:
-        depth = self.depth_of.get(node)
-        if depth is None:
-            depth = self._depth(node)
-        if depth == 0:
-            return node
-        memo = self.memos[depth]
-        found = memo.get(node)
-        if found is None:
-            found = memo[node] = self._table[node.__class__](self, node)
-        return found
-
-    def rewrite_Binary(self, node: Binary) -> Expr:
-        """As usual; but nearly all that is copied is index arithmetic, whose operands mostly stay."""
-        a, b, known = node.a, node.b, self.depth_of.get
-        new_a = a if known(a) == 0 else self.rewrite(a)
-        new_b = b if b.__class__ is Const or known(b) == 0 else self.rewrite(b)
-        return node if new_a is a and new_b is b else node.make(new_a, new_b)
-
-    def _depth(self, e: Expr) -> int:
-        """Which of `memos` is for `e`; 0: it depends on no written-out loop."""
-        around, found, innermost = self.around, 0, 0
-        for var in e.variables:
-            depth = around.get(var, 0)
-            if depth:
-                innermost = max(innermost, depth)
-                found = innermost if found else -depth
-        self.depth_of[e] = found
-        return found
+        return self.values.get(node, node)
 
     def rewrite_For(self, node: For) -> Stmt:
-        here = id(node), len(self.around)
-        if self.loop_of.setdefault(node.var, here) != here:  # copies of a body share variables, but not depths
-            self.loop_of[node.var] = here
-            self.depth_of = {var: -depth for var, depth in self.around.items()}
         count = self.plan.copies.get(id(node))
         if count is None:
             kind, pragmas = self.plan.changed.get(id(node), (node.kind, node.pragmas))
@@ -169,17 +142,63 @@ class _Unroller(Rewriter):
             if extent is node.extent and body is node.body and kind == node.kind and pragmas == node.pragmas:
                 return node
             return For(node.var, extent, kind, body, node.thread, pragmas)
-        depth = self.around[node.var] = len(self.around) + 1
-        self.depth_of[node.var] = -depth
-        alone = self.alone.get(id(node))
-        if alone is None:
-            alone = self.alone[id(node)] = [{node.var: const(k, node.var)} for k in range(count)]
-        copies = []
-        for memo in alone:
-            self.memos[depth], self.memos[-depth] = {}, memo
-            copies.append(self.rewrite_statement(node.body))
-        del self.around[node.var]
-        return seq(*copies)
+        values, around = self.values, self.around
+        copies = self.copies.get((id(node), around))
+        if copies is None:
+            copies = self.copies[id(node), around] = self._copies(node, count)
+        self.around = (*around, node.var)
+        written = []
+        for alone in copies.alone:
+            self.values = {**values, **alone}
+            self._rebuild(copies.together)
+            written.append(self.rewrite_statement(node.body))
+        self.values, self.around = values, around
+        return seq(*written)
+
+    def _copies(self, loop: For, count: int) -> _Copies:
+        inside = every_statement(loop.body)
+        loops = [s for s in inside if isinstance(s, For)]
+        # What depends on a loop inside is rebuilt there. Copies of a body share variables: one loop may be written out where another stays.
+        later = {s.var for s in loops if id(s) in self.plan.copies} - {s.var for s in loops if id(s) not in self.plan.copies}
+        alone: list[Expr] = []
+        together: list[Expr] = []
+        for e in _dependent(inside, loop.var):
+            if e.variables.isdisjoint(later):
+                (alone if e.variables.isdisjoint(self.around) else together).append(e)
+        values, found = self.values, []
+        for k in range(count):
+            self.values = {loop.var: const(k, loop.var)}
+            self._rebuild(alone)
+            found.append(self.values)
+        self.values = values
+        return _Copies(found, together)
+
+    def _rebuild(self, expressions: list[Any]) -> None:
+        """Note in `values` what becomes of `expressions`, whose operands come before them."""
+        values = self.values
+        for e in expressions:
+            if isinstance(e, Binary):  # nearly all are index arithmetic
+                a, b = e.a, e.b
+                values[e] = e.make(values.get(a, a), values.get(b, b))
+            else:
+                values[e] = self.rewrite_children(e)
+
+
+def _dependent(statements: list[Stmt], var: Var) -> list[Expr]:
+    """What is made with `var` in the expressions of `statements`, operands before what is made of them."""
+    found: dict[Expr, None] = {}
+
+    def visit(e: Expr) -> None:
+        for operand in e.children:
+            if var in operand.variables and operand is not var and operand not in found:
+                visit(operand)
+        found[e] = None
+
+    for s in statements:
+        for e in operands_of(s):
+            if var in e.variables and e is not var and e not in found:
+                visit(e)
+    return list(found)
 
 
 def _indexed_by(statements: list[Stmt], on_stack: set[Buffer]) -> dict[Var, set[Buffer]]:
@@ -199,13 +218,6 @@ def _indexed_by(statements: list[Stmt], on_stack: set[Buffer]) -> dict[Var, set[
 
 
 _AUTO = "auto_unroll_max_step"
-
-
-def _statements(s: Stmt) -> list[Stmt]:
-    found = [s]
-    for each in found:
-        found += statements_in(each)
-    return found
 
 
 def _steps(s: Stmt) -> int:

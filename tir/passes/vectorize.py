@@ -65,7 +65,7 @@ from ..expr import (
 )  # fmt: skip
 from ..stmt import Allocate, Bind, For, Func, If, Prefetch, Seq, Stmt, Store, seq
 from ..verify import CLOSED, FLAT, NO_VECTOR_LOOPS, PARTITIONED, TYPED
-from ..visit import Rewriter, StatementRewriter, loads_of, substitute, substitute_statement, walk
+from ..visit import Rewriter, StatementRewriter, every_statement, loads_of, substitute, substitute_statement
 from .copies import copy_statement
 from .lanes import IdleLanes, LaneAnalysis, as_of_any_loop, conjuncts
 from .manager import Pass
@@ -102,8 +102,9 @@ class _Loops(StatementRewriter):
     def rewrite_For(self, node: For) -> Stmt:
         before = self.written_by_others
         if node.kind == "parallel" and not before:
-            own = {n.buffer for n in walk(node.body) if n.__class__ is Allocate}
-            self.written_by_others = {n.buffer for n in walk(node.body) if n.__class__ is Store} - own
+            inside = every_statement(node.body)
+            own = {s.buffer for s in inside if isinstance(s, Allocate)}
+            self.written_by_others = {s.buffer for s in inside if isinstance(s, Store)} - own
         body = self.rewrite_statement(node.body)
         self.written_by_others = before
         if node.kind != "vectorized":
