@@ -94,6 +94,8 @@ def _workload(command: Command) -> Command:
         click.option("--target", "kind", default="c", show_default=True, help="The kind of target."),
         click.option("--threads", type=click.IntRange(min=1), help="Threads of a parallel loop [default: all]."),
         click.option("--march", help="The compiler's name of the processor's architecture [default: native]."),
+        click.option("--arch", help="The architecture of a GPU, with --target cuda [default: sm_90]."),
+        click.option("--device", help="Where CUDA kernels run: gpu or emulator [default: gpu]."),
     )[::-1]:
         command = decorate(command)
     return command
@@ -102,10 +104,10 @@ def _workload(command: Command) -> Command:
 _log_option = click.option("--log", type=click.Path(dir_okay=False), help="The tuning log, an SQLite file [default: your own].")
 
 
-def _task(operator: str, sizes: Sequence[str], options: Sequence[str], templates: str | None, kind: str, threads: int | None, march: str | None) -> Task:
+def _task(operator: str, sizes: Sequence[str], options: Sequence[str], templates: str | None, kind: str, **target_options: Any) -> Task:
     if templates is not None:
         load_file(templates)
-    target = Target(kind, threads=threads, march=march)
+    target = Target(kind, **target_options)
     return Task(operator, [int(size) if re.fullmatch(r"[+-]?\d+", size) else size for size in sizes], target=target, **dict(_option(text) for text in options))
 
 
@@ -117,7 +119,7 @@ def _option(text: str) -> tuple[str, Any]:
     if not equals or not key.isidentifier():
         raise ArgumentError(f"--opt {text}: expected KEY=VALUE, for example padding=1")
     if key == "target":
-        raise ArgumentError(f"--opt {text}: the target is chosen by --target, --threads and --march")
+        raise ArgumentError(f"--opt {text}: the target is chosen by --target, --threads, --march, --arch and --device")
     try:
         parsed = json.loads(_JSON_WORDS.get(value, value))
     except ValueError:
@@ -166,7 +168,7 @@ Examples:
 )
 @_workload
 @_log_option
-@click.option("--emit", type=click.Choice(["c", "tir", "python"]), help="Print this instead of running.")
+@click.option("--emit", type=click.Choice(["c", "cuda", "ptx", "tir", "python"]), help="Print this instead of running.")
 def replay_command(log: str | None, emit: str | None, **workload: Any) -> None:
     """Build the best logged schedule of OPERATOR with SIZES; run it, check it, time it (beside NumPy where NumPy has it), and print it."""
     task = _task(**workload)
@@ -190,16 +192,17 @@ def replay_command(log: str | None, emit: str | None, **workload: Any) -> None:
 Examples:
   tilewright show conv2d 1 64 56 56 64 3 3 --stage tir
   tilewright show matmul 512 512 512 --stage python --log tuning.db
+  tilewright show softmax 1024 1024 --target cuda --arch sm_80 --stage cuda
 """,
 )
 @_workload
 @_log_option
 @click.option(
     "--stage",
-    type=click.Choice(["tir", "c", "python", "schedule"]),
+    type=click.Choice(["tir", "c", "cuda", "ptx", "python", "schedule"]),
     default="tir",
     show_default=True,
-    help="Loops, C source, the schedule as a script, or its stages.",
+    help="Loops, source (of the target), PTX, the schedule as a script, or its stages.",
 )
 def show_command(log: str | None, stage: str, **workload: Any) -> None:
     """Print what OPERATOR with SIZES becomes: with its default schedule, or with --log the best one of that log."""

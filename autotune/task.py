@@ -144,10 +144,10 @@ class Task:
         if self.target.kind != "c" or verb == "tune":
             words += ["--target", self.target.kind]
         usual = Target(self.target.kind)
-        if self.target.threads != usual.threads:
-            words += ["--threads", str(self.target.threads)]
-        if self.target.march != usual.march:
-            words += ["--march", self.target.march]
+        for option in ("threads", "march", "arch", "device"):
+            value = getattr(self.target, option)
+            if value != getattr(usual, option):
+                words += [f"--{option}", str(value)]
         if self._template is not None and (file := file_of(self._template)) is not None:
             words += ["--templates", os.path.relpath(file)]
         if log is not None:

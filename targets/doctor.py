@@ -15,6 +15,8 @@ from ..tir import config
 from ..tir.errors import CompileError, TargetError
 from ..tir.target import Target, cache_bytes, cpu_features, cpu_name, usable_cpus
 from .cache import cache_directory
+from .cuda_driver import driver
+from .cuda_toolchain import find_cuda_compiler
 from .generated import ArgumentSpec, Generated
 from .module import compile_module
 from .toolchain import Compiler, installed_compilers
@@ -34,6 +36,8 @@ class Report:
     cache_bytes: tuple[int, int, int]
     target: Target
     compilers: tuple[Compiler, ...]
+    cuda_compiler: str  # or why there is none
+    gpu: str  # or why there is none
     cache_folder: str
     fma_peak_gflops: float | None
     bandwidth_gbs: float | None
@@ -49,7 +53,7 @@ class Report:
             ("target", str(self.target)),
         ]
         lines += [("compiler", f"{compiler.path}: {compiler.version}") for compiler in self.compilers]
-        lines.append(("build cache", self.cache_folder))
+        lines += [("CUDA compiler", self.cuda_compiler), ("GPU", self.gpu), ("build cache", self.cache_folder)]
         if self.fma_peak_gflops is not None and self.bandwidth_gbs is not None:
             balance = self.fma_peak_gflops / self.bandwidth_gbs
             lines += [
@@ -75,7 +79,22 @@ def examine(target: Target | None = None) -> Report:
         problem = str(error)
     features = tuple(name for name in _NAMED_FEATURES if name in cpu_features())
     caches = (cache_bytes(1), cache_bytes(2), cache_bytes(3))
-    return Report(cpu_name(), usable_cpus(), features, caches, target, compilers, folder, peak, bandwidth, problem)
+    return Report(cpu_name(), usable_cpus(), features, caches, target, compilers, _cuda_compiler(), _gpu(), folder, peak, bandwidth, problem)
+
+
+def _cuda_compiler() -> str:
+    try:
+        return str(find_cuda_compiler())
+    except TargetError as error:
+        return f"none: {error}"
+
+
+def _gpu() -> str:
+    try:
+        found = driver()
+    except TargetError as error:
+        return f"none: {error}"
+    return f"{found.name}, sm_{found.capability}, L2 {_size(found.l2_bytes)} (through {found.package})"
 
 
 def measure_fma_peak(target: Target) -> float:

@@ -111,7 +111,7 @@ if __name__ == "__main__":
         (["show", "softmax"], 1, "softmax"),
         (["tune", "matmul", 8, 8, 8, "--log", "/proc/nowhere/t.db"], 1, "cannot make a tuning log"),
         (["launch"], 2, "No such command 'launch'"),
-        (["show", "matmul", 8, 8, 8, "--stage", "ptx"], 2, "'ptx' is not one of"),
+        (["show", "matmul", 8, 8, 8, "--stage", "spirv"], 2, "'spirv' is not one of"),
         (["run", "matmul", 8, 8, 8, "--march", "-rm"], 1, "march '-rm'"),
     ],
 )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from tilewright.targets import doctor
 from tilewright.tir import config
+from tilewright.tir.errors import TargetError
 from tilewright.tir.target import Target
 
 
@@ -41,6 +43,20 @@ def test_its_text(report):
         "threads: 2",
     ):
         assert words in text
+
+
+def test_what_cuda_offers_here(monkeypatch):
+    """The fake GPU is another test's; here is what the lines say."""
+    monkeypatch.setattr(doctor, "find_cuda_compiler", lambda: "nvcc 13.0 (/usr/bin/nvcc)")
+    monkeypatch.setattr(doctor, "driver", lambda: SimpleNamespace(name="Example", capability=90, l2_bytes=50 << 20, package="pycuda"))
+    assert doctor._cuda_compiler() == "nvcc 13.0 (/usr/bin/nvcc)" and doctor._gpu() == "Example, sm_90, L2 50 MiB (through pycuda)"
+
+    def refuse():
+        raise TargetError("nothing here")
+
+    monkeypatch.setattr(doctor, "find_cuda_compiler", refuse)
+    monkeypatch.setattr(doctor, "driver", refuse)
+    assert doctor._cuda_compiler() == doctor._gpu() == "none: nothing here"
 
 
 def test_without_a_compiler(monkeypatch, tmp_path):
