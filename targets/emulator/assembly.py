@@ -26,7 +26,7 @@ def separate_variables(assembly: str) -> str:
 
 def granule_bytes(assembly: str, source: str) -> int:
     """The smallest access of the code that may concern a part of a word: 1, 2 or 4 bytes."""
-    if re.search(r"\b(?:__tsan_unaligned_|__wrap_mem|memcpy|memset|memmove)", assembly):
+    if re.search(r"^[^\"\n]*\b(?:__tsan_unaligned_|__wrap_mem|memcpy|memset|memmove)", assembly, re.MULTILINE):  # strings hold the compiler's flags
         return 1
     sizes = [int(size) // (8 if "atomic" in hook else 1) for hook, size in re.findall(r"\b(__tsan_[a-z_]*?)(\d+)", assembly)]
     if re.search(r"\batomic\w*\s*\(", source) and re.search(r"\b(?:__half|half|__nv_bfloat16|short)\b", source):

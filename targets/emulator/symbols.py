@@ -93,7 +93,7 @@ def is_own(variable: Variable) -> bool:
 
 def source_lines(path: Path, source_file: str, offsets: Iterable[int]) -> dict[int, int]:
     """The line in `source_file` that each address of the library belongs to; of inlined functions the innermost one there. What is not known is left out."""
-    wanted = sorted(set(offsets))
+    wanted = sorted({offset for offset in offsets if offset > 0})
     program = shutil.which("addr2line") or shutil.which("llvm-addr2line")
     if not wanted or program is None:
         return {}

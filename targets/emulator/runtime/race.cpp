@@ -51,6 +51,9 @@ static inline bool write_conflicts(const Worker* worker, const Cell& cell, uint3
   return writer != self && !ordered(worker, self, writer, cell.write_time);
 }
 
+/* A reader and its place, in a word; a place beyond 4 MB of code is not known afterwards. */
+static inline uint32_t pack_reader(uint32_t reader, uint32_t place) { return reader | (place >> 22 ? 0 : place << 10); }
+
 static inline bool read_cell(Worker* worker, Cell& cell, const Where& where, size_t size, uint32_t place, uint32_t self, bool shared) {
   const uint32_t writer = cell.writer & THREAD_BITS;
   bool clean = true;
@@ -75,10 +78,10 @@ static inline bool read_cell(Worker* worker, Cell& cell, const Where& where, siz
         cell.readers = cell.read_time < worker->warp[self / WARP].synchronised ? bit : cell.readers | bit;
       } else {
         flags |= READ_BY_WARPS;
-        cell.readers = reader;
+        cell.readers = pack_reader(reader, cell.read_place);
       }
-    } else if (reader != self && cell.readers == self) {
-      cell.readers = reader;
+    } else if (reader / WARP != self / WARP) {
+      cell.readers = pack_reader(reader, cell.read_place);
     }
   } else {
     if (cell.read_time && cell.read_time < worker->block_time) flags |= READ_BY_BLOCKS;
@@ -92,10 +95,14 @@ static inline bool read_cell(Worker* worker, Cell& cell, const Where& where, siz
   return clean;
 }
 
-/* A reader of this interval that a write by `self` is not ordered after; -1: none. */
-static inline int unordered_reader(const Worker* worker, const Cell& cell, uint32_t self) {
+/* A reader of this interval that a write by `self` is not ordered after, and its place; -1: none. */
+static inline int unordered_reader(const Worker* worker, const Cell& cell, uint32_t self, uint32_t* place) {
   const uint32_t reader = cell.reader & THREAD_BITS;
-  if (cell.reader & READ_BY_WARPS) return int(reader != self ? reader : cell.readers);
+  *place = cell.read_place;
+  if (cell.reader & READ_BY_WARPS && reader / WARP == self / WARP) {
+    *place = cell.readers >> 10;
+    return int(cell.readers & THREAD_BITS);
+  }
   if (reader / WARP != self / WARP) return int(reader);
   if (cell.read_time < worker->warp[self / WARP].synchronised) return -1;
   for (uint32_t others = cell.readers & ~(1u << (self % WARP)); others; others &= others - 1) {
@@ -137,9 +144,10 @@ static inline bool write_cell(Worker* worker, Cell& cell, const Where& where, si
     }
   }
   if (cell.read_time >= worker->barrier_time) {
-    const int other = unordered_reader(worker, cell, self);
+    uint32_t other_place;
+    const int other = unordered_reader(worker, cell, self, &other_place);
     if (other >= 0) {
-      conflict(worker, where, size, kind, place, uint32_t(other), 0, cell.read_place, cell.read_time);
+      conflict(worker, where, size, kind, place, uint32_t(other), 0, other_place, cell.read_time);
       clean = false;
     }
     if (!atomic) cell.read_time = 0; /* who is ordered after this write is ordered after those reads too */

@@ -108,7 +108,7 @@ struct Warp {
    that of HiRace (arXiv 2401.04701), which packs it into 8 bytes. */
 struct Cell {
   uint32_t write_time, read_time, write_place, read_place;
-  uint32_t readers; /* lanes of the reader's warp that read since the last barrier; where several warps did, another reader */
+  uint32_t readers; /* lanes of the reader's warp that read since the last barrier; where several warps did, a reader of another one and its place */
   uint16_t writer, reader; /* thread | flags */
 };
 constexpr uint32_t THREAD_BITS = 0x3ff;
