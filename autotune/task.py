@@ -26,8 +26,7 @@ from .canonical import byte_count, constant_shape, data_hash, flop_count, from_d
 from .record import Decisions
 from .registry import TEMPLATES, Template, check_arguments, file_of, load, portable
 from .space import Config, Space
-from .templates import template_for
-from .templates.general import general
+from .templates import GENERAL_TEMPLATES, template_for
 from .verify import numpy_dtype
 
 Make = Callable[[Config], tuple[Schedule, Sequence[Tensor]]]
@@ -75,7 +74,7 @@ class Task:
     def _set_operator(self) -> None:
         self._template = None
         operator = self._operator = declare_operator(self.name, self.args, self.options)
-        schedule_with = template_for(operator)
+        schedule_with = template_for(operator, self.target)
         self._make = lambda config: (schedule_with(config, operator), operator.args)
 
     @classmethod
@@ -92,6 +91,7 @@ class Task:
         task._operator = task._template = None
         task._data = to_data(tensors)
         given = list(tensors)
+        general = GENERAL_TEMPLATES[task.target.kind]
         task._make = lambda config: (general(config, given), given)
         return task
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import reduce as fold
 from math import gcd, prod
 from typing import Any
 
@@ -18,6 +19,7 @@ import numpy as np
 from .affine import Terms, add_term, affine, build, collect, difference
 from .bounds import Bounds, constant_bounds, sum_bounds
 from .expr import EQ, LE, LT, And, Buffer, Const, Expr, FloorDiv, FloorMod, Load, Ramp, Var, add, const, mul
+from .simplify import Analyzer
 from .visit import Rewriter, substitute
 from .witness import evaluate
 
@@ -67,7 +69,7 @@ class _Pair:
     """Two accesses; the variables of the second that need not have the value they have for the first are renamed."""
 
     def __init__(self, threads: Mapping[Var, int], first: Access, second: Access, common: frozenset[Var], following: Var | None):
-        self.common = common
+        self.common, self.shape = common, first.buffer.shape
         self.unknown_guards = False
         self.thread_pairs: dict[Var, tuple[Expr, Expr]] = {}
         self.a, self.a_guards, variables = self._side(first, {}, threads)
@@ -108,9 +110,21 @@ class _Pair:
         equal = _Equalities(equations)
         if equal.impossible or all(equal.same(x, y) for x, y in self.thread_pairs.values()):
             return False
-        if certain and len(equations) < len(self.a):
+        if (certain and len(equations) < len(self.a)) or self._is_one_place():
             return False
         return self._found_by_trying(certain)
+
+    def _is_one_place(self) -> bool:
+        """Whether the place in memory says which thread it is. Of loops that were fused each index is a part of one number; the place is that number again."""
+        if len(self.shape) < 2 or not all(isinstance(extent, int) for extent in self.shape) or not all(e.exact for e in (*self.a, *self.b)):
+            return False
+        simplify = Analyzer().simplify
+        x, y = (simplify(fold(lambda place, pair: add(mul(place, const(pair[1], pair[0])), pair[0]), zip(side, self.shape, strict=True), const(0, side[0])))
+                for side in (self.a, self.b))  # fmt: skip
+        if x.dtype.lanes > 1 or y.dtype.lanes > 1:
+            return False
+        equal = _Equalities([difference(x, y)])
+        return equal.impossible or all(equal.same(x, y) for x, y in self.thread_pairs.values())
 
     # ------------------------------------------------------------------------------------------------------------- trying
 

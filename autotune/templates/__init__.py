@@ -14,6 +14,7 @@ from ...te.tensor import Tensor
 from ...tir.errors import ArgumentError
 from ...tir.target import Target
 from ..space import Config
+from . import cuda
 from .attention import attention
 from .conv2d import conv2d
 from .depthwise import depthwise
@@ -24,27 +25,43 @@ from .transpose import transpose
 
 OperatorTemplate = Callable[[Config, Operator], Schedule]
 
-OPERATOR_TEMPLATES: dict[str, OperatorTemplate] = {
-    "matmul": matmul,
-    "dense": matmul,
-    "batch_matmul": matmul,
-    "attention": attention,
-    "conv2d": conv2d,
-    "depthwise_conv2d": depthwise,
-    "quantized_matmul": matmul,
-    "quantized_conv2d": conv2d,
-    "int4_matmul": matmul,
-    "transpose": transpose,
-    "softmax": rows,
-    "layer_norm": rows,
-    "rms_norm": rows,
-    "sum": rows,
+# of each kind of target, the templates of families of operators
+OPERATOR_TEMPLATES: dict[str, dict[str, OperatorTemplate]] = {
+    "c": {
+        "matmul": matmul,
+        "dense": matmul,
+        "batch_matmul": matmul,
+        "attention": attention,
+        "conv2d": conv2d,
+        "depthwise_conv2d": depthwise,
+        "quantized_matmul": matmul,
+        "quantized_conv2d": conv2d,
+        "int4_matmul": matmul,
+        "transpose": transpose,
+        "softmax": rows,
+        "layer_norm": rows,
+        "rms_norm": rows,
+        "sum": rows,
+    },
+    "cuda": {
+        "matmul": cuda.matmul,
+        "dense": cuda.matmul,
+        "batch_matmul": cuda.matmul,
+        "transpose": cuda.transpose,
+        "softmax": cuda.rows,
+        "layer_norm": cuda.rows,
+        "rms_norm": cuda.rows,
+        "sum": cuda.rows,
+    },
 }
 
+GENERAL_TEMPLATES: dict[str, Callable[[Config, Sequence[Tensor]], Schedule]] = {"c": general, "cuda": cuda.general}
 
-def template_for(operator: Operator) -> OperatorTemplate:
-    """The template of an operator's family, else the general one."""
-    return OPERATOR_TEMPLATES.get(operator.name, lambda cfg, op: general(cfg, op.args))
+
+def template_for(operator: Operator, target: Target) -> OperatorTemplate:
+    """The template of an operator's family on a kind of target, else the general one."""
+    general_one = GENERAL_TEMPLATES[target.kind]
+    return OPERATOR_TEMPLATES[target.kind].get(operator.name, lambda cfg, op: general_one(cfg, op.args))
 
 
 def default_schedule(computation: Operator | Tensor | Sequence[Tensor], target: str | Target = "c") -> Schedule:
@@ -55,9 +72,9 @@ def default_schedule(computation: Operator | Tensor | Sequence[Tensor], target: 
     """
     cfg = Config(target=Target.parse(target))
     if isinstance(computation, Operator):
-        return template_for(computation)(cfg, computation)
+        return template_for(computation, cfg.target)(cfg, computation)
     given = list(computation) if isinstance(computation, list | tuple) else [computation]
     tensors = [tensor for tensor in given if isinstance(tensor, Tensor)]
     if not tensors or len(tensors) != len(given):
         raise ArgumentError(f"default_schedule takes an operator of te.library, a tensor or a list of tensors, found {computation!r}")
-    return general(cfg, tensors)
+    return GENERAL_TEMPLATES[cfg.target.kind](cfg, tensors)

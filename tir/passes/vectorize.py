@@ -213,12 +213,16 @@ class _Lanes(Rewriter):
     def rewrite_Load(self, node: Load) -> Expr:
         buffer, index = self._place(node.buffer, self.rewrite(node.indices[0]))
         predicate = None if node.predicate is None else self.rewrite(node.predicate)
-        if self.mask is not None and not (index.dtype.lanes == 1 and self.some) and not (buffer not in self.written_by_others and always_inside(buffer, index)):
+        if self.mask is not None and not (index.dtype.lanes == 1 and self.some) and not self._may_be_read(buffer, index):
             predicate = self.mask if predicate is None else logical_and(self.mask, predicate)
             index = self._vector(index)
         elif predicate is not None and predicate.dtype.lanes > 1:
             index = self._vector(index)
         return load(buffer, (index,), predicate)
+
+    def _may_be_read(self, buffer: Buffer, index: Expr) -> bool:
+        """Whether reading lanes that are not wanted is harmless. What other threads of a block have not filled is not read."""
+        return buffer not in self.written_by_others and buffer.scope != "shared" and always_inside(buffer, index)
 
     def _place(self, buffer: Buffer, index: Expr) -> tuple[Buffer, Expr]:
         """The buffer and index after each lane got its own copy of buffers allocated inside."""

@@ -1,0 +1,12 @@
+"""Schedules for GPUs, one family a file. `general` serves every computation that no other file does.
+
+Sizes follow from what a multiprocessor has, not from measurements: enough threads to hide latencies, accesses of neighbouring threads side by side (they
+are one transaction), what a block reads more than once in shared memory. (NVIDIA, "CUDA C++ Best Practices Guide".)
+"""
+
+from .general import general
+from .matmul import matmul
+from .rows import rows
+from .transpose import transpose
+
+__all__ = ["general", "matmul", "rows", "transpose"]

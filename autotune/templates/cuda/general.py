@@ -1,0 +1,83 @@
+"""The template of any computation: each stage that is stored is a kernel.
+
+plain stages that are only read     inlined
+plain results                       an element (or as many as one access can hold) a thread
+reductions with many results        a result a thread
+reductions with few results         a result a block, its threads together
+the stages of a scan                one block, whose threads share the elements of a step
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ....schedule.schedule import Schedule, create_schedule
+from ....te.axis import thread_axis
+from ....te.op import ComputeOp
+from ....te.tensor import Tensor
+from ...canonical import output_operations
+from ...space import Config
+from .threads import WARP, bind, one_axis, points, power_of_two
+
+_THREADS = (32, 64, 128, 256, 512)
+_MANY_RESULTS = 1 << 14  # about as many as there are threads on a GPU at work
+
+
+def general(cfg: Config, tensors: Sequence[Tensor]) -> Schedule:
+    """A schedule for a GPU of any computation whose arguments are `tensors`."""
+    schedule = create_schedule(output_operations(tensors))
+    stages = [stage for stage in schedule.stages if isinstance(stage.op, ComputeOp)]
+    threads = cfg.define_knob("threads", _THREADS, default=256).val
+    for stage in stages:
+        if not stage.is_output and not stage.is_update and stage.op.reducer is None and len(stage.outputs) == 1 and _inlines(stage):
+            stage.compute_inline()
+    for stage in schedule.stages:
+        if stage.is_scan:
+            stage.env_threads([thread_axis(threads, "threadIdx.x")])
+    for stage in stages:
+        if stage.attach.kind != "inline":
+            kernel_of(stage, threads)
+    return schedule
+
+
+def _inlines(stage: Any) -> bool:
+    return not any(reader.is_extern for tensor in stage.outputs for reader in stage.schedule.readers(tensor))
+
+
+def kernel_of(stage: Any, threads: int) -> None:
+    """Binds the loops of one stage to blocks and threads."""
+    axes = list(stage.op.axis) if stage.time_axis is None else list(stage.op.axis[1:])
+    constant = all(isinstance(axis.dom.extent, int) for axis in (*stage.op.axis, *stage.op.reduce_axis))
+    if stage.time_axis is not None:
+        _, thread = stage.split(one_axis(stage, axes) if axes else stage.fuse(), factor=threads)
+        stage.bind(thread, thread_axis((0, threads), "threadIdx.x"))
+        return
+    if stage.op.reducer is not None and stage.op.reducer.associative and constant and points(stage) < _MANY_RESULTS and _terms(stage) >= 2 * WARP:
+        block = one_axis(stage, axes) if axes else stage.fuse()
+        reduce_together(stage, min(threads, power_of_two(-(-_terms(stage) // 2))))
+        bind(stage, blockIdx_x=block)
+        return
+    loop = one_axis(stage, axes) if axes else stage.fuse()
+    lanes = 16 // max(tensor.dtype.bytes for tensor in stage.outputs)
+    if stage.op.reducer is None and axes and isinstance(extent := axes[-1].dom.extent, int) and lanes > 1 and extent % lanes == 0:
+        loop, lane = stage.split(loop, factor=lanes)
+        stage.vectorize(lane)
+    block, thread = stage.split(loop, factor=threads)
+    bind(stage, blockIdx_x=block, threadIdx_x=thread)
+
+
+def _terms(stage: Any) -> int:
+    """How many values are reduced to one."""
+    terms = 1
+    for axis in stage.op.reduce_axis:
+        terms *= axis.dom.extent
+    return terms
+
+
+def reduce_together(stage: Any, threads: int) -> None:
+    """The reduction of a stage shared among the threads of a block: neighbouring threads take neighbouring terms."""
+    axes = list(stage.op.reduce_axis)
+    term = one_axis(stage, axes)
+    _, thread = stage.split(term, factor=threads)
+    stage.bind(thread, thread_axis((0, threads), "threadIdx.x"))

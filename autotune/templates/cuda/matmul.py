@@ -1,0 +1,97 @@
+"""Products of matrices on the CUDA cores: matmul, dense, batch_matmul, and quantised ones.
+
+A block computes a tile of the result; panels of both operands go through shared memory, a few terms at a time. A thread has 16 rows x 4 columns of the
+tile in registers: for each term it reads 16 + 4 values from shared memory, four at a time, and does 64 multiply-adds. The 32 threads of a warp have
+neighbouring columns of the same rows, so that what they read of the left operand is one value for all, of the right one and of the result whole lines.
+The left panel is stored by terms, [k, row], so that the rows of one term are neighbours.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ....schedule.schedule import Schedule, create_schedule
+from ....te.axis import thread_axis
+from ....te.library.operator import Operator
+from ...canonical import constant_shape
+from ...space import Config
+from ..register_tile import sums_and_weights
+from .threads import WARP, bind, copy_together, one_axis
+
+_TERMS = (4, 8, 16, 32)
+_LANES = 4  # elements of one access of a thread
+_SHAPES = [(16, 32, 8), (16, 32, 4), (8, 32, 4), (8, 16, 8), (4, 16, 8), (4, 16, 4), (2, 8, 8)]  # rows of a thread, threads along columns and rows
+
+
+def matmul(cfg: Config, op: Operator) -> Schedule:
+    """[batch,] rows, columns = sum over the reduction of left[.., row, k] * right[.., k, column] (dense: right[column, k])."""
+    out = op.output
+    schedule = create_schedule(out.op)
+    stage = schedule[out]
+    sums, _ = sums_and_weights(op)
+    for each in schedule.stages:
+        if not each.is_placeholder and each is not stage and each is not schedule[sums] and each.op.reducer is None:
+            each.compute_inline()
+    shape = constant_shape(out)
+    depth = schedule[sums].op.reduce_axis[0].dom.extent
+    tile = cfg.define_knob("tile", list(range(len(_SHAPES))), default=_SHAPES.index(_default_shape(shape, cfg.target.gpu.capability))).val
+    per_thread, along_x, along_y = _SHAPES[tile]
+    terms = cfg.define_knob("terms", _TERMS, default=8 if depth > 4 else 4).val
+    threads = {"threadIdx.y": along_y, "threadIdx.x": along_x}
+
+    local = schedule[schedule.cache_write(sums, "local")] if sums is out else schedule[sums]
+    if sums is not out:
+        local.set_scope("local")
+    left, right = (tensor for tensor in local.op.input_tensors)
+    *batch, i, j = stage.op.axis
+    block_i, inner_i = stage.split(i, factor=per_thread * along_y)
+    block_j, inner_j = stage.split(j, factor=_LANES * along_x)
+    thread_i, row = stage.split(inner_i, factor=per_thread)
+    thread_j, lane = stage.split(inner_j, factor=_LANES)
+    stage.reorder(*batch, block_i, block_j, thread_i, thread_j, row, lane)
+    bind(stage, blockIdx_y=block_i, blockIdx_x=block_j)
+    if batch:
+        bind(stage, blockIdx_z=one_axis(stage, batch))
+    stage.bind(thread_i, thread_axis((0, along_y), "threadIdx.y"))
+    stage.bind(thread_j, thread_axis((0, along_x), "threadIdx.x"))
+    stage.vectorize(lane)
+
+    local.compute_at(stage, thread_j)
+    *_, local_row, local_column = local.op.axis
+    (k,) = local.op.reduce_axis
+    step, term = local.split(k, factor=terms)
+    local.reorder(step, term, local_row, local_column)
+    for side in (0, 1):
+        _panel(schedule, local, (left, right)[side], step, term, threads, terms, by_terms=side == 0 or op.name == "dense")
+    return schedule
+
+
+def _panel(schedule: Schedule, local: Any, operand: Any, step: Any, term: Any, threads: dict[str, int], terms: int, by_terms: bool) -> None:
+    """An operand through shared memory and registers. `by_terms`: it lies in memory with the terms innermost, and is turned round on the way."""
+    shared = schedule[schedule.cache_read(operand, "shared", [local])]
+    registers = schedule[schedule.cache_read(shared.outputs[0], "local", [local])]
+    shared.compute_at(local, step)
+    registers.compute_at(local, term)
+    *_, a, b = registers.op.axis
+    along = a if by_terms else b
+    _, lane = registers.split(along, factor=_LANES)
+    registers.reorder(*[axis for axis in registers.leaf_iter_vars if axis is not lane], lane)
+    registers.vectorize(lane)
+    if by_terms:
+        batch = len(shared.op.axis) - 2
+        shared.transform_layout(lambda *i: [*i[:batch], i[-1], i[-2]])
+    whole = constant_shape(operand)[-1] % _LANES == 0 and (not by_terms or terms % _LANES == 0)
+    copy_together(shared, threads, _LANES if whole else 1)
+
+
+def _default_shape(shape: tuple[int, ...], capability: int) -> tuple[int, int, int]:
+    """The largest tile of which there are enough to occupy the multiprocessors; of a small result, the tile that wastes least."""
+    *batch, rows, columns = shape
+    multiprocessors = 132 if capability >= 90 else 108 if capability >= 80 else 40
+
+    def blocks(choice: tuple[int, int, int]) -> int:
+        return math.prod(batch) * -(-rows // (choice[0] * choice[2])) * -(-columns // (_LANES * choice[1]))
+
+    enough = [choice for choice in _SHAPES if blocks(choice) >= multiprocessors and choice[1] >= min(WARP, 16)]
+    return enough[0] if enough else _SHAPES[4]
