@@ -177,7 +177,8 @@ class CudaGenerator(CudaVectors):
         parameters = []
         for buffer in captured.buffers:
             where = ("workspace", self._workspace[buffer]) if buffer in self._workspace else ("argument", position[buffer])
-            parameters.append(Parameter(*where, buffer.dtype))
+            elements = self._number(buffer.shape[0]) if buffer in self._workspace else 0
+            parameters.append(Parameter(*where, buffer.dtype, elements))
         parameters += [Parameter("size", self._size_names.of(size), size.dtype) for size in sizes]
         dynamic = kernel.shared_bytes if kernel.is_dynamic else 0
         return KernelLaunch(kernel.name, (grid[0], grid[1], grid[2]), kernel.block, tuple(parameters), dynamic)

@@ -30,11 +30,12 @@ _BITS = {"bool": "uint8", "float8_e4m3": "uint8", "float8_e5m2": "uint8", "float
 
 @dataclass(frozen=True)
 class Start:
-    """A launch with numbers in the place of its texts. `values`: of its parameters."""
+    """A launch with numbers in the place of its texts. `values`, `elements`: of its parameters."""
 
     launch: KernelLaunch
     grid: tuple[int, int, int]
     values: tuple[int, ...]
+    elements: tuple[int, ...]
 
     @property
     def arguments(self) -> Iterator[tuple[Parameter, int]]:
@@ -85,12 +86,12 @@ class Emulator:
         self.program.clear_report()
         for start in starts:
             values: list[Any] = []
-            for parameter, value in start.arguments:
+            for (parameter, value), elements in zip(start.arguments, start.elements, strict=True):
                 if parameter.kind == "argument":
                     values.append(arrays[value])
                 elif parameter.kind == "workspace":
                     bits = _bits(parameter.dtype)
-                    values.append(workspace[value : workspace_bytes - (workspace_bytes - value) % bits.itemsize].view(bits))
+                    values.append(workspace[value : value + elements * bits.itemsize].view(bits))
                 else:
                     values.append(value)
             self.program.launch(start.launch.name, start.grid, start.launch.block, start.launch.dynamic_shared_bytes, values, threads=self._threads)

@@ -17,11 +17,13 @@ Number = int | str
 @dataclass(frozen=True)
 class Parameter:
     """One parameter of a kernel. `kind`: "argument": the address of argument `value`, counted with the constants before them; "workspace": that of byte
-    `value` of the workspace; "size": the value of `value`. `dtype`: of the elements there, or of the size itself."""
+    `value` of the workspace; "size": the value of `value`. `dtype`: of the elements there, or of the size itself. `elements`: of a buffer in the
+    workspace."""
 
     kind: str
     value: Number
     dtype: str
+    elements: Number = 0
 
 
 @dataclass(frozen=True)

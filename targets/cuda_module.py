@@ -106,7 +106,8 @@ class CudaModule(Module):
                     )
             if min(x, y, z) > 0:
                 values = tuple(self._number(p.value, sizes) for p in launch.parameters)
-                found.append(Start(launch, (x, y, z), values))
+                elements = tuple(self._number(p.elements, sizes) for p in launch.parameters)
+                found.append(Start(launch, (x, y, z), values, elements))
         return found
 
     @property

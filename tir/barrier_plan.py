@@ -246,12 +246,18 @@ class _Planner:
         return not e.holds & HAS_LOAD or not any(node.buffer in self.written or node.buffer.scope == "local" for node in loads_of(e))
 
     def reads(self, expressions: tuple[Expr, ...]) -> list[Access]:
-        return [self.access(node.buffer, node.indices, False) for e in expressions if e.holds & HAS_LOAD for node in loads_of(e) if node.buffer in self.shared]
+        return [
+            self.access(node.buffer, node.indices, False, node.predicate)
+            for e in expressions
+            if e.holds & HAS_LOAD
+            for node in loads_of(e)
+            if node.buffer in self.shared
+        ]
 
-    def access(self, buffer: Buffer, indices: tuple[Expr, ...], writes: bool) -> Access:
+    def access(self, buffer: Buffer, indices: tuple[Expr, ...], writes: bool, predicate: Expr | None = None) -> Access:
         where = tuple(substitute(i, self.values) for i in indices) if self.values else indices
         guards = tuple(substitute(g, self.values) for g in self.guards) if self.values else tuple(self.guards)
-        return Access(buffer, where, writes, guards, f"{buffer.name}[{', '.join(map(str, indices))}]")
+        return Access(buffer, where, writes, guards, f"{buffer.name}[{', '.join(map(str, indices))}]", predicate is not None)
 
     def accesses(self, s: Stmt) -> list[Access]:
         """What a statement without statements in it reads and writes."""
@@ -259,7 +265,7 @@ class _Planner:
             return [a for number in range(len(s.args)) for a in self.operand(s, number)]
         found = self.reads(operands_of(s))
         if isinstance(s, Store) and s.buffer in self.shared:
-            found.append(self.access(s.buffer, s.indices, True))
+            found.append(self.access(s.buffer, s.indices, True, s.predicate))
         elif isinstance(s, AllReduce):
             found += [self.access(target.buffer, target.indices, True) for target in s.loads if target.buffer in self.shared]
         return found

@@ -8,9 +8,8 @@ neither decides, they may meet. Where barriers must go follows in barrier_plan.p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce as fold
 from math import gcd, prod
 from typing import Any
 
@@ -31,13 +30,15 @@ _MOST_POINTS = 1 << 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Access:
-    """A read or a write (`writes`) of `buffer[indices]`, in a kernel, where all of `guards` hold; `text` is for messages."""
+    """A read or a write (`writes`) of `buffer[indices]`, in a kernel, where all of `guards` hold; `in_lanes`: a predicate
+    leaves out some of its lanes. `text` is for messages."""
 
     buffer: Buffer
     indices: tuple[Expr, ...]
     writes: bool
     guards: tuple[Expr, ...]
     text: str
+    in_lanes: bool = False
 
 
 class Conflicts:
@@ -57,6 +58,8 @@ class Conflicts:
         runs an iteration later (it is among `common`).
         """
         if first.buffer is not second.buffer or not (first.writes or second.writes) or not self.threads:
+            return False
+        if self.certain and (first.in_lanes or second.in_lanes):
             return False
         key = (first.indices, first.guards, second.indices, second.guards, common, following)
         found = self.memo.get(key)
@@ -116,11 +119,11 @@ class _Pair:
 
     def _is_one_place(self) -> bool:
         """Whether the place in memory says which thread it is. Of loops that were fused each index is a part of one number; the place is that number again."""
-        if len(self.shape) < 2 or not all(isinstance(extent, int) for extent in self.shape) or not all(e.exact for e in (*self.a, *self.b)):
+        extents = [extent for extent in self.shape if isinstance(extent, int)]
+        if len(self.shape) < 2 or len(extents) < len(self.shape) or not all(e.exact for e in (*self.a, *self.b)):
             return False
         simplify = Analyzer().simplify
-        x, y = (simplify(fold(lambda place, pair: add(mul(place, const(pair[1], pair[0])), pair[0]), zip(side, self.shape, strict=True), const(0, side[0])))
-                for side in (self.a, self.b))  # fmt: skip
+        x, y = (simplify(_place(side, extents)) for side in (self.a, self.b))
         if x.dtype.lanes > 1 or y.dtype.lanes > 1:
             return False
         equal = _Equalities([difference(x, y)])
@@ -131,8 +134,11 @@ class _Pair:
     def _found_by_trying(self, certain: bool) -> bool:
         """Whether some points of both accesses meet; if none does and these are not all: not `certain`."""
         parts = [self._separated(x, y) for x, y in zip(self.a, self.b, strict=True)]
-        if any(part is None for part in parts):
-            return not certain
+        if any(part is None for part in parts):  # what is common is tried too, and must be the same for both
+            if not all(e.exact and e.dtype.lanes == 1 for e in (*self.a, *self.b)):
+                return not certain
+            common = sorted(_variables((*self.a, *self.b)) & self.common, key=lambda v: v.name)
+            parts = [*zip(self.a, self.b, strict=True), *((v, v) for v in common)]
         for most in (_FIRST_POINTS,) if certain else (_FIRST_POINTS, _MOST_POINTS):
             all_of_a, a = self._points([part[0] for part in parts if part is not None], self.a_guards, 0, most)
             all_of_b, b = self._points([part[1] for part in parts if part is not None], self.b_guards, 1, most)
@@ -200,6 +206,14 @@ class _Pair:
                 return False, None
             columns.append(np.broadcast_to(found, (count, 1)))
         return complete, np.concatenate(columns, axis=1)[kept]
+
+
+def _place(indices: Sequence[Expr], extents: Sequence[int]) -> Expr:
+    """The index of an element when its dimensions are made one."""
+    place = indices[0]
+    for index, extent in zip(indices[1:], extents[1:], strict=True):
+        place = add(mul(place, const(extent, place.dtype)), index)
+    return place
 
 
 def _column(e: Expr, values: dict[Expr, Array | None], count: int) -> Array:

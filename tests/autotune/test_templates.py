@@ -4,63 +4,13 @@ import random
 
 import numpy as np
 import pytest
+from operator_cases import CASES
 
 import tilewright as tw
 from tilewright import autotune, te
 from tilewright.autotune.verify import make_check
 from tilewright.te.library.operator import OPERATORS
 from tilewright.tir.target import Target
-
-CASES = [
-    ("matmul", (1, 1, 1), {}),
-    ("matmul", (37, 53, 29), {}),
-    ("matmul", (130, 70, 33), {"dtype": "float64"}),
-    ("matmul", (19, 40, 24), {"dtype": "int8"}),
-    ("dense", (26, 35, 41), {}),
-    ("batch_matmul", (3, 14, 37, 20), {}),
-    ("gemv", (19, 75), {}),
-    ("conv1d", (2, 5, 23, 9, 3), {"padding": 1, "stride": 2}),
-    ("conv2d", (1, 3, 11, 9, 5, 3, 3), {"padding": 1}),
-    ("conv2d", (2, 5, 13, 11, 19, 3, 3), {"padding": 1, "stride": 2}),
-    ("conv2d", (1, 16, 9, 10, 32, 3, 1), {"groups": 2, "padding": (1, 0), "dilation": (2, 1)}),
-    ("conv2d", (1, 12, 9, 9, 12, 3, 3), {"groups": 4}),
-    ("conv2d", (1, 7, 10, 9, 21, 3, 3), {"layout": "NHWC", "padding": 1}),
-    ("conv2d", (1, 16, 8, 8, 32, 2, 3), {"layout": "NHWC", "groups": 2, "stride": (2, 1)}),
-    ("conv2d_im2col", (1, 3, 9, 8, 17, 3, 3), {"padding": 1}),
-    ("conv2d_transpose", (1, 6, 5, 7, 9, 3, 3), {"stride": 2, "padding": 1}),
-    ("conv2d_winograd", (1, 5, 9, 10, 17), {}),
-    ("depthwise_conv2d", (1, 5, 17, 19, 3, 3), {"padding": 1, "stride": 2}),
-    ("depthwise_conv2d", (2, 3, 13, 21, 3, 5), {"stride": (1, 3), "dilation": (2, 1)}),
-    ("depthwise_conv2d", (1, 9, 7, 6, 7, 5), {"padding": (3, 2)}),
-    ("depthwise_conv2d", (1, 2, 9, 30, 1, 2), {"stride": 5, "dtype": "float64"}),
-    ("depthwise_conv2d", (1, 3, 12, 40, 3, 3), {"padding": 1, "dtype": "int8"}),
-    ("quantized_matmul", (1, 3, 5), {"a_zero": 3}),
-    ("quantized_matmul", (37, 53, 29), {"a_zero": -4, "out_zero": 3, "out_dtype": "int8"}),
-    ("quantized_matmul", (70, 90, 64), {"dtype": "uint8", "out_dtype": "bfloat16"}),
-    ("quantized_conv2d", (1, 5, 9, 11, 21, 3, 3), {"padding": 1, "x_zero": 2, "out_dtype": "uint8"}),
-    ("quantized_conv2d", (1, 16, 7, 8, 32, 3, 1), {"groups": 2, "stride": (1, 2), "layout": "NHWC", "out_dtype": "int8", "out_zero": -1}),
-    ("quantized_conv2d", (1, 6, 7, 8, 3, 3, 3), {"padding": 1}),
-    ("int4_matmul", (1, 70, 48), {"group": 8}),
-    ("int4_matmul", (33, 50, 96), {"dtype": "bfloat16", "acc_dtype": "float32"}),
-    ("int4_matmul", (70, 90, 64), {"group": 2}),
-    ("pool2d", (1, 3, 9, 11, "avg", 3), {"stride": 2, "padding": 1}),
-    ("softmax", (7, 83), {}),
-    ("softmax", (70,), {}),
-    ("softmax", (3, 4, 64), {}),
-    ("layer_norm", (5, 100), {"affine": True}),
-    ("rms_norm", (6, 33), {}),
-    ("batch_norm", (2, 3, 7, 5), {}),
-    ("sum", (9, 131), {}),
-    ("sum", (300,), {}),
-    ("argmax", (6, 45), {}),
-    ("transpose", (2, 19, 45), {}),
-    ("relu", (5, 31), {}),
-    ("gelu", (77,), {}),
-    ("silu", (3, 40), {}),
-    ("attention", (1, 2, 29, 37, 20), {}),
-    ("attention", (2, 4, 13, 13, 8), {"causal": True, "kv_heads": 2}),
-    ("attention", (1, 2, 9, 50, 16), {"mask": True}),
-]
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered in sqrt")  # a reference given a negative variance, before positive inputs

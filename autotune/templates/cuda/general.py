@@ -58,13 +58,22 @@ def kernel_of(stage: Any, threads: int) -> None:
         reduce_together(stage, min(threads, power_of_two(-(-_terms(stage) // 2))))
         bind(stage, blockIdx_x=block)
         return
-    loop = one_axis(stage, axes) if axes else stage.fuse()
+    registers = None
+    if stage.op.reducer is not None and constant:
+        registers = stage.schedule[_first(stage.schedule.cache_write(list(stage.outputs), "local"))]
+    loop = one_axis(stage, list(stage.op.axis)) if axes else stage.fuse()
     lanes = 16 // max(tensor.dtype.bytes for tensor in stage.outputs)
     if stage.op.reducer is None and axes and isinstance(extent := axes[-1].dom.extent, int) and lanes > 1 and extent % lanes == 0:
         loop, lane = stage.split(loop, factor=lanes)
         stage.vectorize(lane)
     block, thread = stage.split(loop, factor=threads)
     bind(stage, blockIdx_x=block, threadIdx_x=thread)
+    if registers is not None:
+        registers.compute_at(stage, thread)
+
+
+def _first(made: Any) -> Any:
+    return made[0] if isinstance(made, list) else made
 
 
 def _terms(stage: Any) -> int:

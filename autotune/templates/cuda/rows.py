@@ -5,8 +5,6 @@ A block a row, which is read once into shared memory and reduced by all threads 
 
 from __future__ import annotations
 
-import math
-
 from ....schedule.schedule import Schedule, create_schedule
 from ....te.library.operator import Operator
 from ...canonical import constant_shape
@@ -40,7 +38,7 @@ def rows(cfg: Config, op: Operator) -> Schedule:
             row = out.fuse()
         bind(out, blockIdx_x=row)
         return schedule
-    column, *inner = [out.op.axis[-1]]
+    column = out.op.axis[-1]
     if lanes > 1:
         column, lane = out.split(column, factor=lanes)
         out.vectorize(lane)
@@ -57,10 +55,4 @@ def rows(cfg: Config, op: Operator) -> Schedule:
         copy = schedule[schedule.cache_read(source, "shared", schedule.readers(source))]
         copy.compute_at(out, row)
         copy_together(copy, {"threadIdx.x": threads}, lanes)
-    assert not inner
     return schedule
-
-
-def row_count(op: Operator) -> int:
-    """Rows of the first argument."""
-    return math.prod(constant_shape(op.args[0])[:-1])

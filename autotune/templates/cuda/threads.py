@@ -20,7 +20,7 @@ def bind(stage: Any, **axes: IterVar) -> None:
 
 def one_axis(stage: Any, axes: Sequence[IterVar]) -> IterVar:
     """The axes as one loop, which may be one of a single step."""
-    return axes[0] if len(axes) == 1 else stage.fuse(*axes)  # type: ignore[no-any-return]
+    return axes[0] if len(axes) == 1 else stage.fuse(*axes)
 
 
 def power_of_two(n: int) -> int:

@@ -1,0 +1,36 @@
+"""Every operator's default schedule for a GPU, and a random candidate of its space, run on the emulator: right at sizes that divide by nothing, and clean."""
+
+import random
+
+import pytest
+from operator_cases import CASES
+
+import tilewright as tw
+from tilewright import autotune
+from tilewright.autotune.verify import make_check
+
+EMULATOR = tw.Target("cuda", arch="sm_90", device="emulator", threads=2)
+FAULTS = ("races", "out_of_bounds", "uninitialised", "divergence")
+
+
+def run_checked(candidate, check) -> None:
+    module = tw.build(candidate.schedule, candidate.tensors, target=EMULATOR, check="race")
+    arguments = check.arguments()
+    module(*arguments)
+    assert check.mismatch(arguments) is None, check.mismatch(arguments)
+    found = {fault: getattr(module.report, fault) for fault in FAULTS}
+    assert not any(found.values()), found
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered in sqrt")  # a reference given a negative variance, before positive inputs
+@pytest.mark.parametrize(("name", "sizes", "options"), CASES, ids=[f"{case[0]}{number}" for number, case in enumerate(CASES)])
+def test_default_and_random_candidates_are_right_and_clean(name: str, sizes: tuple, options: dict) -> None:
+    task = autotune.Task(name, sizes, target=EMULATOR, **options)
+    check = make_check(task.tensors, task.reference, seed=1)
+    run_checked(task.instantiate({}), check)
+    decisions = task.space.sample(random.Random(f"{name}{sizes}{options}"))
+    if decisions != task.space.default():
+        try:
+            run_checked(task.instantiate(decisions), check)
+        except tw.TargetError as error:  # more shared memory than a block can have
+            assert "shared" in str(error), error
