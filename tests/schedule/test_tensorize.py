@@ -91,6 +91,17 @@ def test_loops_in_another_order_and_operands_the_other_way_round():
     check_matmul(s, A, B, C)
 
 
+def test_operands_that_run_backwards():
+    A, B, _, k = matmul(8, 12, 5)
+    C = te.compute((8, 12), lambda i, j: te.sum(A[7 - i, k] * B[4 - k, 11 - j], axis=k), name="C")
+    s = create_schedule(C.op)
+    io, jo, ii, ji = s[C].tile(*C.op.axis, 4, 4)
+    s[C].reorder(io, jo, k, ii, ji)
+    s[C].tensorize(ii, outer_product())
+    a, b = (rng.integers(-9, 9, t.shape).astype("f") for t in (A, B))
+    np.testing.assert_array_equal(run_both(s, [A, B, C], a, b), a[::-1] @ b[::-1, ::-1])
+
+
 @pytest.mark.parametrize("padding", [False, True])
 def test_into_a_cache_and_from_one(padding):
     """The accumulators are a local buffer, which may not become variables: its address is taken."""
@@ -132,8 +143,8 @@ def test_whole_reductions():
     np.testing.assert_array_equal(run_both(s, [A, R], values), values.sum(1))
 
 
-def packed_matmul(m, n, depth):
-    A, B = te.placeholder((m, depth), "uint8", "A"), te.placeholder((n // 8, depth // 4, 8, 4), "int8", "B")
+def packed_matmul(m, n, depth, kind="uint8"):
+    A, B = te.placeholder((m, depth), kind, "A"), te.placeholder((n // 8, depth // 4, 8, 4), "int8", "B")
     k = te.reduce_axis((0, depth), "k")
     C = te.compute((m, n), lambda i, j: te.sum(A[i, k].astype("int32") * B[j // 8, k // 4, j % 8, k % 4].astype("int32"), axis=k), name="C")
     s = create_schedule(C.op)
@@ -250,6 +261,10 @@ def test_a_mismatch_shows_both_sides():
     refuse(nest(lambda A, B, i, j, k: A[i, k] * B[k, i % 3]), "i % 3", "does not move by constant")
     refuse(nest(lambda A, B, i, j, k: A[0, k] * B[k, j]), "move along other loops")
     refuse(nest(lambda A, B, i, j, k: A[j, k] * B[k, j]), "move along other loops")
+    refuse(nest(lambda A, B, i, j, k: A[i, k] * B[k, j], lambda e, axis: te.sum(e, axis=axis, where=axis < 2)), "left out by where=", "< 2")
+    s, A, B, C, ji = packed_matmul(5, 16, 24, "int8")
+    s[C].tensorize(ji, "dot_u8s8_8x4")
+    refuse(lambda: lower_schedule(s, [A, B, C]), "dtypes", "a: uint8", "A: int8")
     X = te.placeholder((4, 4), name="X")
     Y = te.compute((4, 4), lambda i, j: X[i, j] * X[j, i], name="Y")
     s = create_schedule(Y.op)
