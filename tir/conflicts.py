@@ -61,7 +61,7 @@ class Conflicts:
             return False
         if self.certain and (first.in_lanes or second.in_lanes):
             return False
-        key = (first.indices, first.guards, second.indices, second.guards, common, following)
+        key = (first.buffer, first.indices, first.guards, second.indices, second.guards, common, following)
         found = self.memo.get(key)
         if found is None:
             found = self.memo[key] = _Pair(self.threads, first, second, common, following).meets(self.certain)
@@ -133,15 +133,14 @@ class _Pair:
 
     def _found_by_trying(self, certain: bool) -> bool:
         """Whether some points of both accesses meet; if none does and these are not all: not `certain`."""
-        parts = [self._separated(x, y) for x, y in zip(self.a, self.b, strict=True)]
-        if any(part is None for part in parts):  # what is common is tried too, and must be the same for both
-            if not all(e.exact and e.dtype.lanes == 1 for e in (*self.a, *self.b)):
-                return not certain
-            common = sorted(_variables((*self.a, *self.b)) & self.common, key=lambda v: v.name)
-            parts = [*zip(self.a, self.b, strict=True), *((v, v) for v in common)]
+        sides = [self._own_parts(x, y) for x, y in zip(self.a, self.b, strict=True)]
+        if any(side is None for side in sides):
+            return not certain
+        of_a, of_b = ([side[n] for side in sides if side is not None] for n in (0, 1))
+        both = sorted((_variables(of_a) | _variables(of_b)) & self.common, key=lambda v: v.name)
         for most in (_FIRST_POINTS,) if certain else (_FIRST_POINTS, _MOST_POINTS):
-            all_of_a, a = self._points([part[0] for part in parts if part is not None], self.a_guards, 0, most)
-            all_of_b, b = self._points([part[1] for part in parts if part is not None], self.b_guards, 1, most)
+            all_of_a, a = self._points(of_a, both, self.a_guards, 0, most)
+            all_of_b, b = self._points(of_b, both, self.b_guards, 1, most)
             if a is None or b is None:
                 return not certain
             if _owners_differ(a, b):
@@ -150,29 +149,25 @@ class _Pair:
                 return False
         return not certain
 
-    def _separated(self, x: Expr, y: Expr) -> tuple[Expr, Expr] | None:
-        """The parts of two indices that depend on what is not common, with equal common parts taken out; None where that cannot be done."""
-        common: Terms = {}
-        sides: list[Expr] = []
-        for sign, e in ((1, x), (-1, y)):
-            if not e.exact or e.dtype.lanes > 1:
-                return None
+    def _own_parts(self, x: Expr, y: Expr) -> tuple[Expr, Expr] | None:
+        """Two indices without what they add in common; None where nothing is known of them."""
+        if not x.exact or not y.exact or x.dtype.lanes > 1 or y.dtype.lanes > 1:
+            return None
+        sides: list[Terms] = []
+        constants = []
+        for e in (x, y):
             terms, constant = affine(e)
-            own: Terms = {}
-            for atom, factor in terms.items():
-                if atom.variables <= self.common:
-                    add_term(common, atom, sign * factor)
-                elif atom.variables & self.common:
-                    return None
-                else:
-                    own[atom] = factor
-            sides.append(build(own, constant, e.dtype))
-        return (sides[0], sides[1]) if not common else None
+            sides.append(terms)
+            constants.append(constant)
+        for atom in list(sides[0]):
+            if atom.variables <= self.common and sides[0][atom] == sides[1].get(atom):
+                del sides[0][atom], sides[1][atom]
+        return build(sides[0], constants[0], x.dtype), build(sides[1], constants[1], y.dtype)
 
-    def _points(self, indices: list[Expr], guards: list[Expr], side: int, most: int) -> tuple[bool, Array | None]:
-        """(whether these are all, rows of thread and indices), or None in place of the rows where something has no values to try."""
+    def _points(self, indices: list[Expr], both: list[Var], guards: list[Expr], side: int, most: int) -> tuple[bool, Array | None]:
+        """(whether these are all, rows of thread, values of `both` and indices), or None in place of the rows where something has no values to try."""
         threads = dict.fromkeys(pair[side] for pair in self.thread_pairs.values() if isinstance(pair[side], Var))
-        axes = list(dict.fromkeys([*threads, *sorted(_variables(indices), key=lambda v: v.name)]))
+        axes = list(dict.fromkeys([*threads, *both, *sorted(_variables(indices), key=lambda v: v.name)]))
         ranges = [constant_bounds(v) for v in axes]
         limits = [(low, high) for low, high in ranges if low is not None and high is not None]
         if len(limits) < len(ranges):
@@ -200,7 +195,7 @@ class _Pair:
             high = constant_bounds(pair[0])[1], constant_bounds(pair[1])[1]
             owner = owner * (1 + max(h if h is not None else 0 for h in high)) + _column(pair[side], values, count)
         columns = [owner]
-        for index in indices:
+        for index in (*both, *indices):
             found = evaluate(index, values)
             if found is None:
                 return False, None

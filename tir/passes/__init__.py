@@ -21,12 +21,13 @@ from .simplify import Simplify
 from .storage import Storage
 from .unroll import Unroll
 from .vectorize import Vectorize
+from .virtual_threads import VirtualThreads
 
 PASSES: dict[str, type[Pass]] = {
     p.name: p
     for p in (
         *(Simplify, Flatten, Partition, Vectorize, Storage, Unroll, Hoist, Narrow, Legalize),
-        *(BindThreads, Limits, DoubleBuffer, Barriers, SharedMemory),  # of a GPU
+        *(BindThreads, Limits, VirtualThreads, DoubleBuffer, Barriers, SharedMemory),  # of a GPU
     )
 }
 

@@ -37,6 +37,7 @@ from .simplify import Simplify
 from .storage import Storage
 from .unroll import Unroll
 from .vectorize import Vectorize
+from .virtual_threads import VirtualThreads
 
 START = (TYPED, CLOSED, IN_BOUNDS, RACE_FREE)  # what schedule/lower.py gives
 
@@ -80,6 +81,7 @@ def _cuda() -> Pipeline:
         passes=(
             BindThreads(),  # first: until then the function means what it says when its loops run one after another
             Limits(),  # at once: what cannot be launched need not be looked at any further
+            VirtualThreads(),  # before what counts how often a buffer is filled
             DoubleBuffer(),  # while indices have their dimensions: it adds one
             Simplify(),  # decides conditions, before they decide what is uniform
             Barriers(),  # while indices have their dimensions, each a statement of its own about who touches what
