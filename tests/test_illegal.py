@@ -157,31 +157,38 @@ def test_primitives(seed):
     for _ in range(50):
         p = rng.choice((Program, lambda: StepsAndCalls(9), lambda: StepsAndCalls(te.size_var("n"))))()
         s = tw.create_schedule(p.E)
-        known = p.things()
-        for _ in range(rng.randrange(1, 8)):
+        known, right = p.things(), rng.choice((0.7, 0.95, 1.0))
+        for _ in range(rng.randrange(1, 12)):
             stage = rng.choice(s.stages)
             name = rng.choice([*PRIMITIVES, "cache_read", "cache_write", "rfactor", "create_group"])
             method = getattr(stage if name in PRIMITIVES else s, name)
-            result = attempt(f"seed {seed}: {stage.name}, {name}", method, *arguments(rng, method, stage, s, known, values))
+            result = attempt(f"seed {seed}: {stage.name}, {name}", method, *arguments(rng, method, stage, s, known, values, right))
             known += result if isinstance(result, (tuple, list)) else [] if result is None else [result]
             if name == "create_group" and result is not None:
-                attempt(f"seed {seed}: a group", result.compute_at, *arguments(rng, result.compute_at, stage, s, known, values))
+                attempt(f"seed {seed}: a group", result.compute_at, *arguments(rng, result.compute_at, stage, s, known, values, right))
         attempt(f"seed {seed}: lower\n{s.as_python()}", tw.lower, s, p.args)
 
 
-def arguments(rng, method, stage, s, known, values):
-    """Arguments for a primitive: often of the right kind, often of no kind at all."""
+def arguments(rng, method, stage, s, known, values, right=0.7):
+    """Arguments for a primitive: of the right kind with a probability of `right` each, else of no kind at all; later optional ones are often left out."""
+    consumer = rng.choice(s.stages)
+    axes = consumer.leaf_iter_vars if method.__name__ == "compute_at" else getattr(stage, "leaf_iter_vars", [])
+    predicates = [axis < 3 for axis in axes] + [axis * 2 >= 1 for axis in axes]
+    tensors = [t for x in s.stages for t in x.outputs]
     likely = {
-        "axis": getattr(stage, "leaf_iter_vars", None) or known, "mapping": LAYOUTS, "scope": ["local", "global", "shared"], "consumer": s.stages,
+        "axis": axes, "x": axes, "y": axes, "mapping": LAYOUTS, "scope": ["local", "global", "shared"], "consumer": [consumer],
         "intrinsic": INTRINSICS, "thread": THREADS, "threads": [[t] for t in THREADS] + [THREADS[:2], THREADS[1:3], []],
-        "outputs": [list(x.outputs) for x in s.stages], "inputs": [list(x.outputs) for x in s.stages],
+        "tensor": tensors, "outputs": tensors, "inputs": tensors, "readers": s.stages, "name": ["unroll", "auto_unroll_max_step", "no such one"],
+        "predicate": predicates, "factor_axis": [0, 1, 2], "value": [1, 4, 16], "stages": [2, 3], "asynchronous": [True, False],
         **dict.fromkeys(("factor", "nparts", "x_factor", "y_factor", "offset"), NUMBERS),
     }  # fmt: skip
     found = []
     for p in inspect.signature(method).parameters.values():
         if p.kind is p.VAR_POSITIONAL:
-            return [rng.choice(known if rng.random() < 0.8 else values) for _ in range(rng.randrange(4))]
-        found.append(rng.choice(likely.get(p.name, known) if rng.random() < 0.7 else values))
+            return [rng.choice((axes or known) if rng.random() < right else known if rng.random() < 0.8 else values) for _ in range(rng.randrange(4))]
+        if p.default is not p.empty and found and rng.random() < 0.6:
+            break
+        found.append(rng.choice((likely.get(p.name) or known) if rng.random() < right else values))
     return found
 
 
