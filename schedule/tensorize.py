@@ -112,6 +112,9 @@ class Match:
         op, stage = intrinsic.op, nest.stage
         if (op.reducer is None) != (stage.op.reducer is None):
             raise self._mismatch("one of them is a reduction")
+        for leaf, _, extent in nest.loops:
+            if not isinstance(extent, int):
+                raise self._mismatch(f"the extent {extent} of axis {stage.axis_name(leaf)} is not constant")
         if nest.condition is not None:
             raise self._mismatch(f"terms are left out by where={nest.condition}")
         target = load(*nest.target)

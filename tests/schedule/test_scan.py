@@ -332,7 +332,7 @@ def test_default_schedules():
         p.check(autotune.default_schedule([p.X, tensor], "c"), [p.X, tensor])
 
 
-@pytest.mark.parametrize("seed", [*range(40), 6057])  # the last: idle lanes beside what another thread writes
+@pytest.mark.parametrize("seed", [*range(40), 347, 370])  # the last: idle lanes beside what another thread writes
 def test_random_scans_under_random_schedules(seed):
     rng = random.Random(seed)
     program = random_scan(rng)

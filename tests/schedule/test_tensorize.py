@@ -270,6 +270,14 @@ def test_a_mismatch_shows_both_sides():
     s = create_schedule(Y.op)
     s[Y].tensorize(Y.op.axis[0], outer_product())
     refuse(lambda: lower_schedule(s, [X, Y]), "one of them is a reduction")
+    n = te.size_var("n")
+    x = te.placeholder((4,), name="x")
+    twice = te.decl_tensor_intrin(te.compute((4,), lambda i: x[i] * 2.0, name="y"), body={"c": "    ;", "python": print}, name="twice")
+    X = te.placeholder((n,), name="X")
+    Y = te.compute((n,), lambda i: X[i] * 2.0, name="Y")
+    s = create_schedule(Y.op)
+    s[Y].tensorize(Y.op.axis[0], twice)
+    refuse(lambda: lower_schedule(s, [X, Y]), "the extent n of axis i is not constant")
 
 
 def test_refusals_of_declarations():
