@@ -181,6 +181,7 @@ class _Emitter:
         self.count = self.loops = self.parallel = 0
         self.names: dict[Any, str] = {}
         self.scopes: list[dict[Expr, str]] = []
+        self.unplaced: dict[Buffer, str] = {}  # allocated in a workspace, and not accessed so far -> the line that gives them their memory
         self.uses: dict[Expr, int] = {}
         self.mask: str | None = None
         self.environment: dict[str, Any] = {
@@ -238,6 +239,9 @@ class _Emitter:
 
     def statement(self, s: Stmt) -> None:
         outer, self.scopes = self.scopes, [{}]  # memory may differ from what an enclosing statement read
+        if self.unplaced and s.__class__ not in (Seq, Produce, Allocate):
+            for buffer in self.unplaced.keys() & _accessed(s):
+                self.line(self.unplaced.pop(buffer))
         self.count_uses(*(c for c in children(s) if isinstance(c, Expr)))
         _STATEMENTS[s.__class__](self, s)
         self.scopes = outer
@@ -328,9 +332,10 @@ class _Emitter:
         what = f"{s.buffer.name!r}, {self.shape(s.buffer)}, {self.type(s.buffer.dtype)}"
         if s.place is None or s.place.kind == "stack":
             self.line(f"{name} = memory.allocate({what})")
-        else:
-            self.line(f"{name} = memory.place({what}, {s.place.kind!r}, {self.expression(as_expr(s.place.offset))})")
+        else:  # what lies there may be needed until this buffer is first accessed
+            self.unplaced[s.buffer] = f"{name} = memory.place({what}, {s.place.kind!r}, {self.expression(as_expr(s.place.offset))})"
         self.statement(s.body)
+        self.unplaced.pop(s.buffer, None)
 
     def bind(self, s: Bind) -> None:
         value = self.operand(s.value, s.var)
@@ -617,6 +622,13 @@ def _expression_table() -> dict[type, Callable[[_Emitter, Any], str]]:
 
 
 _EXPRESSIONS = _expression_table()
+
+
+def _accessed(s: Stmt) -> set[Buffer]:
+    """The buffers that a statement accesses."""
+    return {node.buffer for node in walk(s) if node.__class__ in (Store, Load)}
+
+
 _STATEMENTS: dict[type, Callable[[_Emitter, Any], None]] = {
     Seq: _Emitter.seq, For: _Emitter.loop, If: _Emitter.branch, Allocate: _Emitter.allocation, Bind: _Emitter.bind, Store: _Emitter.store,
     Produce: lambda emitter, s: emitter.statement(s.body),

@@ -51,7 +51,7 @@ def random_schedule(rng: random.Random, args: list[Tensor], outputs: list[Tensor
         if isinstance(found, Func):
             for_gpu = bool(scheduler.applied["bind"] or scheduler.applied["env_threads"])
             return Scheduled(scheduler.s, found, scheduler.applied, refused, scheduler.moved, for_gpu)
-        names = [name for name in ("tensorize", "bind", "env_threads") if scheduler.applied[name]]
+        names = [name for name in ("tensorize", "bind", "env_threads", "vectorize, symbolic") if scheduler.applied[name]]
         names += ["storage for externs"] * any(stage.is_extern for stage in scheduler.s.stages)
         if not names or not unusual:
             raise found
@@ -327,6 +327,11 @@ class Scheduler:
             # the interpreter runs threads one after another: each would run a scan again, whose first steps may be there once
             if rng.random() < 0.3 and not stage.is_scan:
                 self.tried(stage.env_threads, [te.thread_axis(rng.choice((2, 4, 32)), tag) for tag in rng.sample(THREADS, rng.choice((1, 2)))])
+        symbolic = [a for a in leaves if a.kind == "spatial" and not isinstance(stage.nominal_extent(a), int)]
+        if symbolic and self.unusual and stage.attach.kind == "at" and rng.random() < 0.5:  # what its reader needs may be constant
+            before = self.applied["vectorize"]
+            self.tried(stage.vectorize, rng.choice(symbolic))
+            self.applied["vectorize, symbolic"] += self.applied["vectorize"] - before
         if rng.random() < (0.6 if len(leaves) == len(stage.leaf_iter_vars) else 0.03):  # an intrinsic is no lane of a vector
             small = [a for a in leaves if a.kind == "spatial" and isinstance(n := stage.nominal_extent(a), int) and n <= 64]
             if small:

@@ -35,7 +35,7 @@ from tilewright.tir.expr import (
 from tilewright.tir.interp import interpret, iteration_count
 from tilewright.tir.interp_support import OutOfBounds, numpy_dtype
 from tilewright.tir.intrin import INTRINSICS
-from tilewright.tir.stmt import Allocate, Bind, For, Func, If, Place, Seq, seq, store
+from tilewright.tir.stmt import Allocate, Bind, For, Func, If, Place, Produce, Seq, seq, store
 
 I = Var("i", "int32", (0, 63))
 LANES = 8
@@ -247,6 +247,20 @@ def test_memory_is_poisoned_and_workspaces_are_shared():
     assert shared(8) == [1, 1, 2, 2]
     with pytest.raises(OutOfBounds, match=r"buffer b \(16 bytes\) is placed at byte 20 of a call workspace of 32 bytes"):
         shared(20)
+
+
+def test_a_buffer_has_its_place_from_its_first_access_on():
+    """That is how places are given: what lies there may be read after the allocation, before anything is stored (found by the fuzzer)."""
+    a, b, r = Buffer("a", (4,)), Buffer("b", (4,)), Buffer("r", (4,))
+    i, j, k = (Var(name, "int32", (0, 3)) for name in "ijk")
+    fill = For(I, const(4), "serial", store(a, (I,), const(1, "float32")))
+    keep = For(i, const(4), "serial", store(r, (i,), load(a, (i,))))
+    later = For(j, const(4), "serial", store(b, (j,), const(2, "float32")))
+    add = For(k, const(4), "serial", store(r, (k,), load(r, (k,)) + load(b, (k,))))
+    body = Allocate(a, seq(fill, Allocate(b, Produce("s", seq(keep, later, add)), Place("call", 0))), Place("call", 0))
+    out = np.zeros(4, np.float32)
+    interpret(Func("f", (r,), frozenset([r]), body, (), (16, 0)), [out])
+    assert out.tolist() == [3, 3, 3, 3]
 
 
 def test_a_thread_iteration_finds_nothing_of_the_one_before():
