@@ -21,6 +21,7 @@ from . import te, tir
 from .tir.errors import (
     ArgumentError,
     CompileError,
+    EmulatorError,
     InternalError,
     PipelineError,
     ScheduleError,
@@ -53,8 +54,8 @@ _WHEN_USED = {
 }
 
 __all__ = [
-    "ArgumentError", "CompileError", "InternalError", "Module", "PipelineError", "Schedule", "ScheduleError", "ScheduleWarning", "TEError", "Target",
-    "TargetError", "TilewrightError", "autotune", "build", "create_schedule", "emulate_cuda", "load_module", "lower", "replay_trace", "te", "tir",
+    "ArgumentError", "CompileError", "EmulatorError", "InternalError", "Module", "PipelineError", "Schedule", "ScheduleError", "ScheduleWarning", "TEError",
+    "Target", "TargetError", "TilewrightError", "autotune", "build", "create_schedule", "emulate_cuda", "load_module", "lower", "replay_trace", "te", "tir",
 ]  # fmt: skip
 
 

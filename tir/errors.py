@@ -3,6 +3,7 @@
 * the user: TEError (a declaration), ScheduleError (a primitive or a schedule), TargetError (a target's limits or name), ArgumentError (an
   argument of a call), PipelineError (an order of passes), LogError (a tuning log that cannot be used, or lacks what was
   asked for), TuningError (a search that cannot go on);
+* a kernel: EmulatorError (it cannot go on);
 * the toolchain: CompileError (command, path of the source, the compiler's words);
 * ourselves: InternalError. Please report it.
 
@@ -55,6 +56,10 @@ class CompileError(TilewrightError):
         self.command = command or []
         self.source_path = source_path
         self.stderr = stderr
+
+
+class EmulatorError(TilewrightError):
+    """A CUDA kernel that could not go on in the emulator: an address that is not there, threads that wait for ever, a timeout, a trap."""
 
 
 class InternalError(TilewrightError):

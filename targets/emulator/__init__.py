@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .program import Dimensions, EmulatorError, Program
+from .program import Dimensions, Program
 from .report import Report
 
-__all__ = ["EmulatorError", "Program", "Report", "emulate_cuda"]
+__all__ = ["Program", "Report", "emulate_cuda"]
 
 
 def emulate_cuda(

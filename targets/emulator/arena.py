@@ -21,12 +21,13 @@ _ALIGNMENT = mmap.PAGESIZE  # of each copy; cudaMalloc aligns to 256 bytes
 
 @dataclass(frozen=True)
 class Placed:
-    """A copy: the arguments that it stands for, its address, and the addresses around it that are its own."""
+    """A copy: the arguments that it stands for, its address, the addresses around it that are its own; whether all of those arguments are read-only."""
 
     numbers: tuple[int, ...]
     array: NDArray[Any]
     address: int
     zone: tuple[int, int]
+    read_only: bool
 
 
 @contextmanager
@@ -50,7 +51,9 @@ def place(arrays: Mapping[int, NDArray[Any]]) -> Iterator[list[Placed]]:
         start = at + zone
         copy = np.frombuffer(memory, dtype=np.uint8, count=original.nbytes, offset=start).view(original.dtype).reshape(original.shape)
         copy[...] = original
-        placed.append(Placed(numbers, copy, base + start, (base + at, base + start + body + zone)))
+        placed.append(
+            Placed(numbers, copy, base + start, (base + at, base + start + body + zone), not any(arrays[number].flags.writeable for number in numbers))
+        )
         at = start + body + zone
     try:
         yield placed

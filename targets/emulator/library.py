@@ -7,13 +7,12 @@ Flags of kernels, and what each changes:
     -ffp-contract=fast    a * b + c may be rounded once, as on a GPU
     -fno-math-errno, -fno-trapping-math, -fno-strict-aliasing    as for C (targets/toolchain.py)
     -fno-exceptions -fno-rtti    device code has neither
-    -g1                   lines, for errors and reports
+    -g1, -fno-optimize-sibling-calls    lines, for errors and reports
 
 An instrumented build (`check=`) has besides, or instead:
 
     -fsanitize=thread     a call before each access; only the compiler's part is used, the functions called are ours (runtime/hooks.cpp)
     -fno-tree-vectorize -fno-tree-slp-vectorize -fno-store-merging    an access stays the access that the source has
-    -fno-optimize-sibling-calls      return addresses are those of the caller
     -fno-ipa-icf          functions that are equal keep lines of their own
     -fno-builtin-memcpy ... --wrap   the C library's functions that touch memory come by the runtime
 """
@@ -40,11 +39,10 @@ _INCLUDE, _RUNTIME = _FOLDER / "include", _FOLDER / "runtime"
 SOURCE_NAME, ASSEMBLY_NAME, LIBRARY_NAME, RUNTIME_NAME, GRANULE_NAME = "kernel.cu", "kernel.s", "kernel.so", "runtime.so", "granule.txt"
 _COMMON = ("-std=gnu++17", "-O2", "-fPIC", "-shared", "-fno-exceptions", "-fno-rtti", "-fvisibility=hidden", "-fno-strict-aliasing")
 _RUNTIME_FLAGS = (*_COMMON, "-g1", "-U_FORTIFY_SOURCE", "-fno-threadsafe-statics")
-_KERNEL_FLAGS = (*_COMMON, "-g1", "-w", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast")
+_KERNEL_FLAGS = (*_COMMON, "-g1", "-w", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fno-optimize-sibling-calls")
 _WRAPPED = ("memcpy", "memset", "memmove")
 _CHECKED_FLAGS = (
     "-fsanitize=thread",
-    "-fno-optimize-sibling-calls",
     "-fno-tree-vectorize",
     "-fno-tree-slp-vectorize",
     *(f"-fno-builtin-{name}" for name in _WRAPPED),
@@ -107,14 +105,16 @@ def compile_kernels(text: str, kernels: Sequence[str], *, arch: int, checked: bo
     entries = "".join(f"\nEMULATOR_KERNEL({number}, {kernel})" for number, kernel in enumerate(kernels))
     rewritten, dynamic_names = cuda_source.rewrite(text)
     whole = f'{rewritten}\n#line 1 "<launch>"{entries}\n'
-    flags = [*_KERNEL_FLAGS, f"-DEMULATOR_ARCH={arch}"]
+    flags = [*_KERNEL_FLAGS, f"-DEMULATOR_ARCH={arch}", f"-I{_INCLUDE}", "-include", "cuda_emulator.h"]
     if cuda_source.needs_standard_headers(text):
         flags.append("-DEMULATOR_STANDARD_MATH")
+    if cuda_source.has_host_code(text):
+        flags += ["-include", "emulator_host.h"]
     if checked:
         flags += ["-DEMULATOR_CHECKED", *_CHECKED_FLAGS, *(_GCC_CHECKED_FLAGS if compiler.family == "gcc" else ())]
-    front = [*compiler.command, "-x", "c++", *flags, f"-I{_INCLUDE}", "-include", "cuda_emulator.h", SOURCE_NAME]
-    back = [str(runtime.path), *_LINK_FLAGS, "-o", LIBRARY_NAME]
-    key = _key("emulator", runtime.name, compiler.version, *flags, whole)
+    front = [*compiler.command, "-x", "c++", *flags, SOURCE_NAME]
+    back = [str(runtime.path), *_LINK_FLAGS, *(["-lstdc++"] if cuda_source.needs_standard_headers(text) else []), "-o", LIBRARY_NAME]
+    key = _key("emulator", runtime.name, *flags, whole)  # the runtime's name stands for the compiler and the headers
     if not checked:
         path = _make(key, [[*front, "-x", "none", *back]], LIBRARY_NAME, {SOURCE_NAME: whole})
         return Kernels(path, runtime, 4, tuple(dynamic_names))

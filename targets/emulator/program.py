@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...tir.errors import ArgumentError, TargetError, TilewrightError
+from ...tir.errors import ArgumentError, EmulatorError, TargetError
 from ...tir.target import default_threads
 from ..loader import Library
 from . import source as cuda_source
@@ -29,10 +29,6 @@ ERROR_TRAP, ERROR_STUCK, ERROR_SIGNAL, ERROR_TIMEOUT, ERROR_STACK, ERROR_WILD, E
 Dimensions = int | Sequence[int]
 
 
-class EmulatorError(TilewrightError):
-    """A kernel that could not go on: an address that is not there, a deadlock, a timeout, a trap."""
-
-
 class Program:
     """CUDA C++ source, compiled for the emulator.
 
@@ -47,10 +43,12 @@ class Program:
     """
 
     def __init__(self, source: str, kernels: Sequence[str] | None = None, *, check: str | None = None, arch: int = 900):
+        if not isinstance(source, str):
+            raise ArgumentError(f"source: expected the text of CUDA C++, got {type(source).__name__}")
         if check not in CHECKS:
             raise ArgumentError(f"check={check!r}: expected None, 'race' or 'memory'")
         found = cuda_source.kernel_names(source)
-        self.kernels = tuple(found if kernels is None else kernels)
+        self.kernels = tuple(cuda_source.plain_kernel_names(source) if kernels is None else kernels)
         for kernel in self.kernels:
             if _plain_name(kernel) not in found:
                 has = f"it has {', '.join(found)}" if found else "it has no __global__ function"
@@ -163,7 +161,7 @@ class Program:
         for copy in placed:
             number = copy.numbers[0]
             name = parameter_names[number] if len(parameter_names) == len(self._parameters[kernel]) else f"argument {number}"
-            add(name, "global", MEMORY_ARGUMENT, copy.address, copy.array.nbytes, copy.zone, not copy.array.flags.writeable)
+            add(name, "global", MEMORY_ARGUMENT, copy.address, copy.array.nbytes, copy.zone, copy.read_only)
         for variable in symbols.variables:
             quiet = is_own(variable) or (variable.thread_local and variable.size == 8 and variable.name in self._kernels.dynamic_names)
             if variable.thread_local:
@@ -200,7 +198,7 @@ class Program:
         line = self._error_line(launch)
         if line is not None:
             where += f", line {line}"
-        advice = "" if self.check else "; check='race' says which array, line and threads"
+        advice = "" if self.check or "division" in text else "; check='race' says which array, line and threads"
         if launch.error_kind == ERROR_TIMEOUT:
             raise EmulatorError(f"{where}: the launch was not done after timeout_s={timeout_s}; a loop without end, or threads that wait for other blocks")
         if launch.error_kind == ERROR_STACK:

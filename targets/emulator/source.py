@@ -1,4 +1,4 @@
-"""What the emulator reads and changes in CUDA source: `extern __shared__`, which C++ has no word for, and the names of the kernels.
+"""What the emulator reads and changes in CUDA source: `extern __shared__` and `<<<>>>`, which are no C++, and the names of the kernels.
 
 Everything else is C++ once the headers in `include/` are there. Lines stay where they are, so the compiler's messages and the reports name the user's own.
 """
@@ -6,6 +6,7 @@ Everything else is C++ once the headers in `include/` are there. Lines stay wher
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 # Comments, string and character literals: what looks like code in them is not.
 _SKIPPED = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'", re.DOTALL)
@@ -15,6 +16,7 @@ _EXTERN_SHARED = re.compile(
     re.DOTALL,
 )
 _KERNEL = re.compile(r"__global__\b(?P<between>[^;{}]*?)\b(?P<name>\w+)\s*\((?!\()", re.DOTALL)
+_LAUNCH = re.compile(r"<<<.*?>>>(?=\s*\()", re.DOTALL)
 _NAMESPACE_BRACE = re.compile(r"(?:\bnamespace\b[\w\s:]*|\bextern\s*)\Z")
 _STANDARD_HEADER = re.compile(r"^\s*#\s*include\s*<(?P<name>[^>]+)>", re.MULTILINE)
 _OWN_HEADERS = re.compile(
@@ -30,8 +32,10 @@ def _blank(text: str) -> str:
 def rewrite(source: str) -> tuple[str, list[str]]:
     """`extern __shared__ float s[];` -> a pointer to the block's dynamic shared memory; and the names of all such arrays.
 
-    In a function it is a local pointer; outside of any it is one of the worker's thread, set when it is first used. Line numbers do not change.
+    In a function it is a local pointer; outside of any it is one of the worker's thread, set when it is first used. And `k<<<grid, block>>>(x)` ->
+    `k(x)`: the host's code is compiled with the rest, and never run. Line numbers do not change.
     """
+    source = _without_launches(source)
     blank = _blank(source)
     pieces: list[str] = []
     names: list[str] = []
@@ -50,6 +54,20 @@ def rewrite(source: str) -> tuple[str, list[str]]:
     return "".join(pieces) + source[end:], list(dict.fromkeys(names))
 
 
+def _without_launches(source: str) -> str:
+    """Blank out `<<<...>>>`."""
+    pieces, end = [], 0
+    for match in _LAUNCH.finditer(_blank(source)):
+        pieces += [source[end : match.start()], re.sub(r"[^\n]", " ", match[0])]
+        end = match.end()
+    return "".join(pieces) + source[end:]
+
+
+def has_host_code(source: str) -> bool:
+    """Whether it calls the CUDA runtime or launches kernels itself."""
+    return re.search(r"<<<|\bcuda(?:[A-Z]\w*\s*\(|Error_t\b|Stream_t\b|Event_t\b)", _blank(source)) is not None
+
+
 def _inside_function(text: str) -> bool:
     """Whether the end of a piece of source lies inside braces other than those of namespaces and `extern "C"`."""
     open_braces: list[bool] = []
@@ -63,8 +81,16 @@ def _inside_function(text: str) -> bool:
 
 def kernel_names(source: str) -> list[str]:
     """The functions that are declared `__global__`, in the order of the source."""
-    names = [match["name"] for match in _KERNEL.finditer(re.sub(r"__launch_bounds__\s*\([^()]*\)", "", _blank(source)))]
-    return list(dict.fromkeys(names))
+    return list(dict.fromkeys(match["name"] for match in _kernels(source)))
+
+
+def plain_kernel_names(source: str) -> list[str]:
+    """Those that are no templates, and so can be launched by their name alone."""
+    return list(dict.fromkeys(match["name"] for match in _kernels(source) if not re.search(r"\btemplate\s*<[^;{}]*\Z", match.string[: match.start()])))
+
+
+def _kernels(source: str) -> Iterator[re.Match[str]]:
+    return _KERNEL.finditer(re.sub(r"__launch_bounds__\s*\([^()]*\)", "", _blank(source)))
 
 
 def needs_standard_headers(source: str) -> bool:

@@ -49,7 +49,7 @@ EMULATOR_FUNCTION void* emulator_dynamic_shared() { return emulator_position.dyn
 #define blockIdx (emulator_block_index())
 #define blockDim (emulator_block_dim())
 #define gridDim (emulator_grid_dim())
-#define warpSize 32
+static constexpr int warpSize = 32;
 
 /* ---- barriers and fences. Macros, so that the runtime sees the kernel's own line as the caller. */
 #define __syncthreads() ((void)emulator_barrier(0, 0))

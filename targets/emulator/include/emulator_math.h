@@ -35,6 +35,8 @@ long lrintf(float) noexcept;
 long lrint(double) noexcept;
 long lroundf(float) noexcept;
 long lround(double) noexcept;
+float exp10f(float) noexcept;
+double exp10(double) noexcept;
 void sincosf(float, float*, float*) noexcept;
 void sincos(double, double*, double*) noexcept;
 int abs(int) noexcept;
@@ -77,8 +79,6 @@ EMULATOR_INLINE float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 EMULATOR_INLINE double rsqrt(double x) { return 1.0 / sqrt(x); }
 EMULATOR_INLINE float rsqrt(float x) { return 1.0f / sqrtf(x); }
 EMULATOR_INLINE float rcbrtf(float x) { return 1.0f / cbrtf(x); }
-EMULATOR_INLINE float exp10f(float x) { return powf(10.0f, x); }
-EMULATOR_INLINE double exp10(double x) { return pow(10.0, x); }
 EMULATOR_INLINE float sinpif(float x) { return (float)sin((double)x * 3.14159265358979323846); }
 EMULATOR_INLINE float cospif(float x) { return (float)cos((double)x * 3.14159265358979323846); }
 EMULATOR_INLINE float normcdff(float x) { return 0.5f * erfcf(x * -0.70710678118654752440f); }
@@ -92,6 +92,18 @@ EMULATOR_INLINE float saturate(float x) { return fminf(fmaxf(x, 0.0f), 1.0f); }
 EMULATOR_INLINE float __saturatef(float x) { return saturate(x); }
 EMULATOR_INLINE float fdividef(float x, float y) { return x / y; }
 EMULATOR_INLINE float __fdividef(float x, float y) { return x / y; }
+/* glibc declares functions of these names in its own headers */
+#define __expf emulator_expf
+#define __exp10f emulator_exp10f
+#define __logf emulator_logf
+#define __log2f emulator_log2f
+#define __log10f emulator_log10f
+#define __sinf emulator_sinf
+#define __cosf emulator_cosf
+#define __tanf emulator_tanf
+#define __sincosf emulator_sincosf
+#define __powf emulator_powf
+#define __tanhf emulator_tanhf
 EMULATOR_INLINE float __expf(float x) { return expf(x); }
 EMULATOR_INLINE float __exp10f(float x) { return exp10f(x); }
 EMULATOR_INLINE float __logf(float x) { return logf(x); }

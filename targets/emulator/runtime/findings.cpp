@@ -7,11 +7,17 @@ static bool same(const Finding& a, const Finding& b) {
   return a.place == b.place && a.other_place == b.other_place && a.kind == b.kind && a.memory == b.memory;
 }
 
+Finding finding_here(const Worker* worker) {
+  Finding finding = {};
+  finding.memory = ~0u;
+  finding.thread = worker->current;
+  finding.block = finding.other_block = worker->block;
+  finding.count = 1;
+  return finding;
+}
+
 void found(Worker* worker, Finding finding) {
   Launch* launch = worker->launch;
-  finding.thread = finding.thread ? finding.thread - 1 : worker->current;
-  if (!finding.block) finding.block = worker->block;
-  finding.count = 1;
   const uint32_t known = __atomic_load_n(&launch->finding_count, __ATOMIC_ACQUIRE);
   for (uint32_t i = 0; i < known; ++i) {
     Finding& old = launch->findings[i];

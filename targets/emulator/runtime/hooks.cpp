@@ -58,11 +58,10 @@ EXPORT void emulator_fence(int scope) {
 EXPORT void emulator_inactive(unsigned lane, unsigned source, const void* where) {
   Worker* worker = current_worker;
   if (!worker->launch->check) return;
-  Finding finding = {};
+  Finding finding = finding_here(worker);
   finding.kind = INACTIVE_LANE;
-  finding.memory = ~0u;
   finding.place = uint64_t(where);
-  finding.thread = worker->current / WARP * WARP + lane + 1;
+  finding.thread = worker->current / WARP * WARP + lane;
   finding.other_thread = worker->current / WARP * WARP + source;
   found(worker, finding);
 }

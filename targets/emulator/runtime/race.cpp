@@ -4,6 +4,7 @@
    collective in which both lanes took part (Warp::synchronised, Thread::known). Nothing orders two blocks of a launch. */
 #include "runtime.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 namespace emulator {
@@ -16,7 +17,7 @@ static bool ordered(const Worker* worker, uint32_t now, uint32_t before, uint32_
 static void report(Worker* worker, Kind kind, const Where& where, size_t size, int access, uint32_t place, uint32_t other_thread, int other_access, uint32_t other_place,
                    uint64_t other_block) {
   const Launch* launch = worker->launch;
-  Finding finding = {};
+  Finding finding = finding_here(worker);
   finding.kind = kind;
   finding.memory = where.space == SPACE_GLOBAL ? worker->shadow.zones[where.memory].memory : where.memory;
   finding.offset = where.offset;
@@ -37,9 +38,37 @@ static void conflict(Worker* worker, const Where& where, size_t size, int access
   report(worker, flagged ? FENCED : where.space == SPACE_SHARED ? RACE_SHARED : RACE_GLOBAL, where, size, access, place, other, other_access, other_place, worker->block);
 }
 
-/* With a thread of another block, which this worker ran before; which one is not known any more. */
-static void conflict_of_blocks(Worker* worker, const Where& where, size_t size, int access, uint32_t place, int other_access, uint32_t other_place) {
-  report(worker, worker->fenced && worker->used_atomics ? FENCED : RACE_BLOCKS, where, size, access, place, ~0u, other_access, other_place, ~uint64_t(0));
+/* The block that this worker ran at a time; ~0: not known. */
+static uint64_t block_at(const Worker* worker, uint32_t time) {
+  uint32_t low = 0, high = worker->blocks_run; /* the last one that began at `time` or before */
+  while (low < high) {
+    const uint32_t middle = (low + high) / 2;
+    if (worker->block_times[middle] <= time) low = middle + 1;
+    else high = middle;
+  }
+  return low ? worker->block_numbers[low - 1] : ~uint64_t(0);
+}
+
+/* With a thread of another block, which this worker ran before. */
+static void conflict_of_blocks(Worker* worker, const Where& where, size_t size, int access, uint32_t place, uint32_t other, int other_access, uint32_t other_place,
+                               uint32_t other_time) {
+  const bool earlier = other_time < worker->block_time; /* else several blocks did it, and only the latest is remembered */
+  report(worker, worker->fenced && worker->used_atomics ? FENCED : RACE_BLOCKS, where, size, access, place, earlier ? other : ~0u, other_access, other_place,
+         earlier ? block_at(worker, other_time) : ~uint64_t(0));
+}
+
+static void remember_block(Worker* worker) {
+  if (worker->blocks_run == worker->blocks_capacity) {
+    const uint32_t capacity = worker->blocks_capacity ? 2 * worker->blocks_capacity : 64;
+    uint32_t* times = static_cast<uint32_t*>(realloc(worker->block_times, capacity * sizeof(uint32_t)));
+    if (times) worker->block_times = times;
+    uint64_t* numbers = static_cast<uint64_t*>(realloc(worker->block_numbers, capacity * sizeof(uint64_t)));
+    if (numbers) worker->block_numbers = numbers;
+    if (!times || !numbers) return;
+    worker->blocks_capacity = capacity;
+  }
+  worker->block_times[worker->blocks_run] = worker->time;
+  worker->block_numbers[worker->blocks_run++] = worker->block;
 }
 
 /* Whether `self` may meet the latest write, or one of the latest atomic operations of several threads, at the same time. */
@@ -63,7 +92,7 @@ static inline bool read_cell(Worker* worker, Cell& cell, const Where& where, siz
       clean = false;
     }
   } else if ((cell.write_time && cell.write_time < worker->block_time) || cell.reader & ATOMIC_BY_BLOCKS) {
-    conflict_of_blocks(worker, where, size, 0, place, cell.writer & ATOMIC ? 2 : 1, cell.write_place);
+    conflict_of_blocks(worker, where, size, 0, place, writer, cell.writer & ATOMIC ? 2 : 1, cell.write_place, cell.write_time);
     clean = false;
   }
   if (write_conflicts(worker, cell, self)) {
@@ -120,13 +149,13 @@ static inline bool write_cell(Worker* worker, Cell& cell, const Where& where, si
   if (!shared) {
     const bool other_wrote = cell.write_time && cell.write_time < worker->block_time;
     if ((other_wrote && !both_atomic) || (cell.reader & ATOMIC_BY_BLOCKS && !atomic)) {
-      conflict_of_blocks(worker, where, size, kind, place, cell.writer & ATOMIC ? 2 : 1, cell.write_place);
+      conflict_of_blocks(worker, where, size, kind, place, writer, cell.writer & ATOMIC ? 2 : 1, cell.write_place, cell.write_time);
       clean = false;
     } else if (other_wrote) {
       cell.reader |= ATOMIC_BY_BLOCKS;
     }
     if (cell.read_time && (cell.read_time < worker->block_time || cell.reader & READ_BY_BLOCKS)) {
-      conflict_of_blocks(worker, where, size, kind, place, 0, cell.read_place);
+      conflict_of_blocks(worker, where, size, kind, place, cell.reader & THREAD_BITS, 0, cell.read_place, cell.read_time);
       clean = false;
     }
   } else if (atomic && cell.write_time < worker->block_time) { /* an atomic operation reads too */
@@ -180,6 +209,7 @@ void race_forget(Worker* worker, uintptr_t address, size_t size, uintptr_t place
 
 void race_block(Worker* worker) {
   worker->block_time = worker->barrier_time = ++worker->time;
+  if (worker->launch->check == CHECK_RACE) remember_block(worker);
   for (unsigned i = 0; i < worker->warps; ++i) worker->warp[i].synchronised = worker->time;
   for (unsigned i = 0; i < worker->block_threads; ++i) {
     Thread& thread = worker->threads[i];
@@ -215,14 +245,12 @@ void race_released(Worker* worker) {
     if (!(worker->waiting[i / 64] >> (i % 64) & 1)) continue;
     if (!first) first = &thread;
     if (thread.place != first->place) {
-      Finding finding = {};
+      Finding finding = finding_here(worker);
       finding.kind = BARRIER_SITES;
-      finding.memory = ~0u;
       finding.place = uint64_t(first->place);
       finding.other_place = uint64_t(thread.place);
-      finding.thread = uint32_t(first - worker->threads) + 1;
+      finding.thread = uint32_t(first - worker->threads);
       finding.other_thread = i;
-      finding.other_block = worker->block;
       found(worker, finding);
     }
     for (unsigned word = 0; word < 4; ++word) visited[word] |= thread.visited[word];
@@ -232,14 +260,12 @@ void race_released(Worker* worker) {
     const Thread& thread = worker->threads[i];
     if (thread.where != ENDED || thread.end_time < worker->barrier_time || !thread.last_place) continue;
     if (visited[thread.last_place / 4 % 256 / 64] >> (thread.last_place / 4 % 64) & 1) continue;
-    Finding finding = {};
+    Finding finding = finding_here(worker);
     finding.kind = BARRIER_EXITED;
-    finding.memory = ~0u;
     finding.place = uint64_t(first->place);
     finding.other_place = worker->launch->image_low + thread.last_place;
-    finding.thread = uint32_t(first - worker->threads) + 1;
+    finding.thread = uint32_t(first - worker->threads);
     finding.other_thread = i;
-    finding.other_block = worker->block;
     found(worker, finding);
   }
   for (unsigned i = 0; i < worker->block_threads; ++i)
@@ -277,18 +303,19 @@ void race_between_workers(Run* run) {
       const uint32_t plain = EVER_READ | EVER_WRITTEN;
       if (!((written.writer | touched.writer) & plain)) continue; /* all atomic */
       const bool wrote_too = touched.writer & (EVER_WRITTEN | EVER_ATOMIC) && !(written.writer & EVER_ATOMIC && touched.writer & EVER_ATOMIC && !((written.writer | touched.writer) & EVER_WRITTEN));
-      Finding finding = {};
+      Finding finding = finding_here(first);
       finding.kind = flagged ? FENCED : RACE_BLOCKS;
       finding.memory = zone.memory;
       finding.offset = c << launch->granule_shift;
-      finding.size = 1u << launch->granule_shift;
       finding.access = written.writer & ATOMIC ? 2 : 1;
       finding.place = launch->image_low + written.write_place;
       finding.other_access = wrote_too ? (touched.writer & ATOMIC ? 2 : 1) : 0;
       finding.other_place = launch->image_low + (wrote_too ? touched.write_place : touched.read_place);
-      finding.thread = (written.writer & THREAD_BITS) + 1;
+      finding.thread = written.writer & THREAD_BITS;
       finding.other_thread = wrote_too ? touched.writer & THREAD_BITS : touched.reader & THREAD_BITS;
-      finding.block = finding.other_block = ~uint64_t(0);
+      finding.block = block_at(writer, written.write_time);
+      finding.other_block = block_at(other, wrote_too || !touched.read_time ? touched.write_time : touched.read_time);
+      finding.size = 1u << launch->granule_shift;
       found(first, finding);
     }
   }

@@ -163,6 +163,9 @@ struct Worker {
   Shadow shadow;
   ThreadCopies* copies;               /* asynchronous copies of the block's threads; null before the first */
   MemoryState* memory;
+  uint32_t* block_times;              /* of its blocks so far, when they began, and which they were */
+  uint64_t* block_numbers;
+  uint32_t blocks_run, blocks_capacity;
   bool fenced, used_atomics;          /* some thread, in this launch, with other blocks in mind */
 };
 
@@ -225,8 +228,8 @@ void memory_access(Worker*, const Where&, uintptr_t address, size_t size, int ki
 void copies_block(Worker*);
 void copies_free(Worker*);
 
-/* findings.cpp: keeps one of each kind, pair of places and memory, and counts. `memory`, `offset`, `size` come with `finding`; thread, block and place
-   are those of the running thread where they are zero. */
+/* findings.cpp: keeps one of each kind, pair of places and memory, and counts. */
+Finding finding_here(const Worker*); /* of the running thread, in its block, in no memory */
 void found(Worker*, Finding finding);
 
 }  // namespace emulator

@@ -141,9 +141,8 @@ static void arrive(Worker* worker, unsigned mask, void* mine, EmulatorComplete* 
   if (!(mask >> lane & 1)) {
     char text[160];
     snprintf(text, sizeof text, "lane %u calls a warp function with the mask 0x%08x, which does not name it", lane, mask);
-    Finding finding = {};
+    Finding finding = finding_here(worker);
     finding.kind = FOREIGN_MASK;
-    finding.memory = ~0u;
     finding.place = uint64_t(place);
     finding.extra = mask;
     found(worker, finding);
@@ -222,16 +221,13 @@ static void resolve_stuck(Worker* worker) {
   if (barrier) length += snprintf(text + length, sizeof text - size_t(length), ", %u at a barrier", barrier);
   snprintf(text + length, sizeof text - size_t(length), ": thread %u waits for lanes of the mask 0x%08x that never come", in_collective,
            worker->threads[in_collective].mask);
-  Finding finding = {};
+  Finding finding = finding_here(worker);
   finding.kind = BARRIER_STUCK;
-  finding.memory = ~0u;
   finding.place = uint64_t(worker->threads[in_collective].place);
   finding.other_place = barrier ? uint64_t(worker->threads[at_barrier].place) : 0;
-  finding.block = finding.other_block = worker->block;
-  finding.thread = in_collective + 1;
+  finding.thread = in_collective;
   finding.other_thread = at_barrier;
   finding.extra = worker->threads[in_collective].mask;
-  finding.count = 1;
   found(worker, finding);
   worker->current = in_collective;
   fail(worker, ERROR_STUCK, worker->threads[in_collective].place, text);
@@ -336,6 +332,8 @@ static void free_worker(Worker* worker) {
   free(worker->threads);
   free(worker->warp);
   free(worker->fibers);
+  free(worker->block_times);
+  free(worker->block_numbers);
   if (worker->dynamic) munmap(worker->dynamic, (launch->dynamic_bytes + 2 * DYNAMIC_ZONE + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES);
   if (worker->stacks) munmap(worker->stacks, worker->block_threads * STACK_BYTES);
   copies_free(worker);

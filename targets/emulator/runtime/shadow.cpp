@@ -64,7 +64,7 @@ void shadow_free(Worker* worker) {
 }
 
 static void report(Worker* worker, Kind kind, uint32_t memory, uint64_t offset, size_t size, int access, uintptr_t place) {
-  Finding finding = {};
+  Finding finding = finding_here(worker);
   finding.kind = kind;
   finding.memory = memory;
   finding.offset = offset;
