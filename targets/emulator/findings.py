@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -10,7 +12,7 @@ from .report import Access, BankConflicts, Divergence, Index, NotJudged, OutOfBo
 
 # runtime.h: Kind
 RACE_SHARED, RACE_GLOBAL, RACE_BLOCKS, UNINITIALISED, OUT_OF_BOUNDS, READ_ONLY, WILD = range(1, 8)
-BARRIER_SITES, BARRIER_STUCK, BARRIER_EXITED, INACTIVE_LANE, FOREIGN_MASK, FENCED = range(8, 14)
+BARRIER_SITES, BARRIER_STUCK, BARRIER_EXITED, INACTIVE_LANE, FOREIGN_MASK, FENCED, INDEX = range(8, 15)
 _ACCESS = ("read", "write", "atomic")
 _UNKNOWN_32, _UNKNOWN_64 = 2**32 - 1, 2**64 - 1
 
@@ -41,7 +43,7 @@ class Reader:
 
     def add(self) -> None:
         findings = [self._launch.findings[i] for i in range(self._launch.finding_count)]
-        for finding in sorted(findings, key=lambda f: (f.kind, f.place, f.other_place)):
+        for finding in sorted(findings, key=lambda f: (f.kind, f.place, f.other_place)):  # INDEX comes after OUT_OF_BOUNDS
             self._add(finding)
         if self._launch.finding_count == MOST_FINDINGS:
             self._report.not_judged.append(NotJudged(f"there are more than {MOST_FINDINGS} different findings; the first ones are reported"))
@@ -63,7 +65,9 @@ class Reader:
     def _add(self, finding: Finding) -> None:
         kind, report = finding.kind, self._report
         first, second = self._sides(finding)
-        if kind in (WILD, OUT_OF_BOUNDS, READ_ONLY):
+        if kind == INDEX:
+            self._add_index(finding)
+        elif kind in (WILD, OUT_OF_BOUNDS, READ_ONLY):
             report.out_of_bounds.append(self._out_of_bounds(finding, second))
         elif kind in (BARRIER_SITES, BARRIER_EXITED, BARRIER_STUCK, INACTIVE_LANE, FOREIGN_MASK):
             self._add_divergence(finding, first, second)
@@ -97,13 +101,24 @@ class Reader:
             reason = f"at byte {offset} to {offset + size - 1}; it has {memory.size} bytes"
         return OutOfBounds(memory.name, memory.space, element, extent, access, reason, finding.count)
 
+    def _add_index(self, finding: Finding) -> None:
+        """An index beyond the type of an array; not said again where the access itself was found to miss its array."""
+        line = self._line_of(finding.place)
+        if line is not None and any(record.line == line for record in self._report.out_of_bounds):
+            return
+        kind = ctypes.string_at(finding.other_place).decode(errors="replace").strip("'")
+        extent = re.search(r"\[(\d+)\]", kind)
+        position = finding.offset - 2**64 if finding.offset >= 2**63 else finding.offset
+        access = Access("index", line, self._thread(finding.thread), self._block_index(finding.block))
+        reason = f"an array of type {kind} with {position}"
+        self._report.out_of_bounds.append(OutOfBounds(None, "", position, int(extent[1]) if extent else 0, access, reason, finding.count))
+
     def _add_divergence(self, finding: Finding, first: Access, second: Access) -> None:
         here, there = second.line, first.line
         me, other = self._thread(finding.thread), self._thread(finding.other_thread)
         mask = f"0x{finding.extra:08x}"
         if finding.kind == BARRIER_SITES:
-            if here is not None and here == there:
-                return  # the compiler made two calls of one
+            here, there = finding.place, finding.other_place
             reason = f"thread {_text(me)} waits at the barrier of line {here}, thread {_text(other)} at that of line {there}"
         elif finding.kind == BARRIER_EXITED:
             if here is None or there is None:

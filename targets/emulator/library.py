@@ -12,8 +12,9 @@ Flags of kernels, and what each changes:
 An instrumented build (`check=`) has besides, or instead:
 
     -fsanitize=thread     a call before each access; only the compiler's part is used, the functions called are ours (runtime/hooks.cpp)
+    -fsanitize=bounds     a call where an index leaves an array whose extent the compiler knows
     -fno-tree-vectorize -fno-tree-slp-vectorize -fno-store-merging    an access stays the access that the source has
-    -fno-ipa-icf          functions that are equal keep lines of their own
+    -fno-crossjumping -fno-tree-tail-merge -fno-code-hoisting -fno-ipa-icf    and stays in its line
     -fno-builtin-memcpy ... --wrap   the C library's functions that touch memory come by the runtime
 """
 
@@ -42,12 +43,20 @@ _RUNTIME_FLAGS = (*_COMMON, "-g1", "-U_FORTIFY_SOURCE", "-fno-threadsafe-statics
 _KERNEL_FLAGS = (*_COMMON, "-g1", "-w", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fno-optimize-sibling-calls")
 _WRAPPED = ("memcpy", "memset", "memmove")
 _CHECKED_FLAGS = (
-    "-fsanitize=thread",
+    "-fsanitize=thread,bounds",
     "-fno-tree-vectorize",
     "-fno-tree-slp-vectorize",
     *(f"-fno-builtin-{name}" for name in _WRAPPED),
 )
-_GCC_CHECKED_FLAGS = ("-fno-store-merging", "-fno-ipa-icf", "-fno-tree-loop-distribute-patterns", "--param=tsan-instrument-func-entry-exit=0")
+_GCC_CHECKED_FLAGS = (
+    "-fno-store-merging",
+    "-fno-crossjumping",
+    "-fno-ipa-icf",
+    "-fno-tree-tail-merge",
+    "-fno-code-hoisting",
+    "-fno-tree-loop-distribute-patterns",
+    "--param=tsan-instrument-func-entry-exit=0",
+)
 _LINK_FLAGS = ("-lm", "-Wl,--wrap=__assert_fail", "-Wl,--wrap=abort")
 
 
@@ -58,6 +67,9 @@ class Runtime:
     library: Library
     path: Path
     name: str
+
+
+_loaded: dict[str, Library] = {}  # runtimes, by name; a kernel's library finds a loaded one by that name, wherever its file is
 
 
 @lru_cache(maxsize=1)
@@ -74,15 +86,16 @@ def _key(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
-@lru_cache(maxsize=4)
 def load_runtime(compiler: Compiler) -> Runtime:
-    """Compile the runtime unless the cache has it, and load it."""
+    """Compile the runtime unless the cache has it, and load it unless it is loaded."""
     sources = sorted(str(path) for path in _RUNTIME.glob("*.cpp"))
     key = _key("emulator-runtime", _texts_digest(), compiler.version, *compiler.command, *_RUNTIME_FLAGS)
     name = f"tilewright-emulator-{key}.so"
     command = [*compiler.command, "-x", "c++", *_RUNTIME_FLAGS, *sources, "-o", RUNTIME_NAME, "-lpthread", "-ldl", "-lm", f"-Wl,-soname,{name}"]
     path = _make(key, [command], RUNTIME_NAME, {})
-    return Runtime(Library(path), path, name)
+    if name not in _loaded:
+        _loaded[name] = Library(path)
+    return Runtime(_loaded[name], path, name)
 
 
 @dataclass(frozen=True)

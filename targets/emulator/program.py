@@ -19,10 +19,10 @@ from .launch import CHECKS, MOST_FINDINGS, MOST_TRAFFIC, Finding, Launch, Memory
 from .library import SOURCE_NAME, compile_kernels
 from .parameters import Parameter, Values, convert
 from .report import NotJudged, Report
-from .symbols import Symbols, is_own, read_symbols, source_lines
+from .symbols import Symbols, Variable, is_own, read_symbols, source_lines
 
 _BLOCK_LIMITS, _GRID_LIMITS = (1024, 1024, 64), (2**31 - 1, 65535, 65535)
-_MOST_THREADS, _MOST_SHARED_BYTES, _MOST_WORKERS = 1024, 227 << 10, 256
+_MOST_THREADS, _MOST_STATIC_SHARED_BYTES, _MOST_SHARED_BYTES, _MOST_WORKERS = 1024, 48 << 10, 227 << 10, 256
 # runtime.h: MemoryKind, Error
 MEMORY_ARGUMENT, MEMORY_SHARED, MEMORY_DYNAMIC, MEMORY_DEVICE, MEMORY_IGNORED = range(5)
 ERROR_TRAP, ERROR_STUCK, ERROR_SIGNAL, ERROR_TIMEOUT, ERROR_STACK, ERROR_WILD, ERROR_RESOURCES = range(1, 8)
@@ -59,7 +59,8 @@ class Program:
         self._library, self._runner = Library(self._kernels.path), Runner(self._kernels.runtime.library)
         self._entries = {kernel: self._pointer(f"emulator_entry_{number}") for number, kernel in enumerate(self.kernels)}
         self._parameters = {kernel: self._read_parameters(number) for number, kernel in enumerate(self.kernels)}
-        self._symbols = read_symbols(self._kernels.path) if check else None
+        self._symbols = read_symbols(self._kernels.path)
+        self._check_shared_arrays()
         self._lines: dict[int, int | None] = {}
         self.report = Report(check)
 
@@ -72,6 +73,21 @@ class Program:
         length = ctypes.c_uint.from_address(count).value
         numbers = (ctypes.c_uint * length).from_address(self._pointer(f"emulator_types_{number}"))
         return tuple(Parameter.decode(value) for value in numbers)
+
+    def _check_shared_arrays(self) -> None:
+        """A TargetError where the shared arrays of one function are larger than a block's static shared memory."""
+        functions: dict[str, list[Variable]] = {}
+        for variable in self._symbols.variables:
+            if variable.thread_local and not is_own(variable):
+                functions.setdefault(variable.symbol.rpartition("E")[0], []).append(variable)
+        for arrays in functions.values():
+            total = sum(array.size for array in arrays)
+            if total > _MOST_STATIC_SHARED_BYTES:
+                names = ", ".join(array.name for array in arrays)
+                raise TargetError(
+                    f"the shared arrays {names} of one function have {total} bytes, but a block has at most {_MOST_STATIC_SHARED_BYTES} of static "
+                    "shared memory: make them smaller, or use extern __shared__ with shared_bytes="
+                )
 
     def parameters(self, kernel: str) -> tuple[Parameter, ...]:
         """The types of a kernel's parameters, as the compiler knows them."""
@@ -104,6 +120,10 @@ class Program:
         grid3, block3 = _dimensions("grid", grid, _GRID_LIMITS), _dimensions("block", block, _BLOCK_LIMITS)
         if block3[0] * block3[1] * block3[2] > _MOST_THREADS:
             raise TargetError(f"block={block}: {block3[0] * block3[1] * block3[2]} threads, but a block has at most {_MOST_THREADS}")
+        if timeout_s is not None and not timeout_s > 0:
+            raise ArgumentError(f"timeout_s={timeout_s}: expected a positive number of seconds")
+        if threads is not None and threads < 1:
+            raise ArgumentError(f"threads={threads}: expected a positive number")
         if not 0 <= shared_bytes <= _MOST_SHARED_BYTES:
             raise TargetError(f"shared_bytes={shared_bytes}: expected 0 to {_MOST_SHARED_BYTES}")
         launch = Launch()
@@ -114,7 +134,7 @@ class Program:
         launch.check = CHECKS[self.check]
         with convert(kernel, self._parameters[kernel], args) as values:
             launch.arguments = values.pointers
-            if self._symbols is None:
+            if self.check is None:
                 self._runner.run(launch, timeout_s)
             else:
                 self._run_checked(launch, kernel, values, timeout_s)
@@ -125,7 +145,6 @@ class Program:
 
     def _run_checked(self, launch: Launch, kernel: str, values: Values, timeout_s: float | None) -> None:
         symbols = self._symbols
-        assert symbols is not None
         base = self._library._address("emulator_tls_anchor")[1] - symbols.functions["emulator_tls_anchor"]
         launch.tls_anchor = base + symbols.functions["emulator_tls_anchor"]
         launch.tls_anchor_offset = symbols.variable("emulator_anchor").address
@@ -182,7 +201,7 @@ class Program:
     def _add_limits(self, launch: Launch) -> None:
         reasons = []
         if launch.touched_locals:
-            reasons.append("indices of local arrays: an access beyond one hits another variable of its thread, which looks the same")
+            reasons.append("accesses through pointers to local variables: one that misses its variable hits another one of its thread, which looks the same")
         if self.check == "memory":
             reasons.append("races, uninitialised reads and divergent barriers: check='memory' does not look for them")
         known = {record.reason for record in self.report.not_judged}
@@ -214,7 +233,7 @@ class Program:
     def _error_line(self, launch: Launch) -> int | None:
         if not launch.error_place:
             return None
-        symbols = self._symbols or read_symbols(self._kernels.path)
+        symbols = self._symbols
         base = self._library._address("emulator_count_0")[1] - symbols.variable("emulator_count_0").address
         offset = launch.error_place - base - (launch.error_kind not in (ERROR_SIGNAL, ERROR_TIMEOUT))
         if not 0 <= offset < symbols.image_bytes:
@@ -232,7 +251,7 @@ def _plain(values: tuple[int, ...]) -> str:
 
 
 def _dimensions(what: str, given: Dimensions, limits: tuple[int, int, int]) -> tuple[int, int, int]:
-    values = (given,) if isinstance(given, (int, np.integer)) else tuple(given)
+    values: tuple[Any, ...] = tuple(given) if isinstance(given, (tuple, list)) else (given,)
     if not 1 <= len(values) <= 3 or not all(isinstance(value, (int, np.integer)) and not isinstance(value, bool) for value in values):
         raise ArgumentError(f"{what}={given!r}: expected a number or up to three (x, y, z)")
     x, y, z = (*(int(value) for value in values), 1, 1)[:3]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 Index = tuple[int, ...]
-_VERBS = {"read": "reads", "write": "writes", "atomic": "changes atomically"}
+_VERBS = {"index": "indexes", "read": "reads", "write": "writes", "atomic": "changes atomically"}
 
 
 def _index(what: str, index: Index | None) -> str:
@@ -27,7 +27,10 @@ def _times(count: int) -> str:
 
 @dataclass(frozen=True)
 class Access:
-    """One side of a finding: `kind` ("read", "write", "atomic"), the source line (1-based; None: unknown), thread and block (None: unknown)."""
+    """One side of a finding: `kind` ("read", "write", "atomic"; "index": which of them is not known), the source line (1-based), thread and block.
+
+    None: not known.
+    """
 
     kind: str
     line: int | None

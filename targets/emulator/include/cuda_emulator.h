@@ -14,7 +14,7 @@
 #define __host__
 #define __constant__
 #define __managed__
-#ifdef EMULATOR_CHECKED /* "used": accesses stay although nobody writes the array, or nobody reads it */
+#ifdef EMULATOR_CHECKED /* `used`: an array that is only written is kept, so that what is wrong with its writes is seen */
 #define __shared__ static thread_local __attribute__((used))
 #else
 #define __shared__ static thread_local
@@ -39,12 +39,13 @@ struct dim3 {
   constexpr operator uint3() const { return uint3{x, y, z}; }
 };
 
-EMULATOR_FUNCTION uint3 emulator_thread_index() { return emulator_position.thread_index; }
-EMULATOR_FUNCTION uint3 emulator_block_index() { return emulator_position.block_index; }
-EMULATOR_FUNCTION dim3 emulator_block_dim() { return dim3(emulator_position.block_dim); }
-EMULATOR_FUNCTION dim3 emulator_grid_dim() { return dim3(emulator_position.grid_dim); }
-EMULATOR_FUNCTION unsigned int emulator_lane() { return emulator_position.lane; }
-EMULATOR_FUNCTION void* emulator_dynamic_shared() { return emulator_position.dynamic_shared; }
+#define EMULATOR_POSITION EMULATOR_FUNCTION __attribute__((const)) /* a thread stays the thread that it is */
+EMULATOR_POSITION uint3 emulator_thread_index() { return emulator_position.thread_index; }
+EMULATOR_POSITION uint3 emulator_block_index() { return emulator_position.block_index; }
+EMULATOR_POSITION uint3 emulator_block_dim() { return emulator_position.block_dim; }
+EMULATOR_POSITION uint3 emulator_grid_dim() { return emulator_position.grid_dim; }
+EMULATOR_POSITION unsigned int emulator_lane() { return emulator_position.lane; }
+EMULATOR_POSITION void* emulator_dynamic_shared() { return emulator_position.dynamic_shared; }
 #define threadIdx (emulator_thread_index())
 #define blockIdx (emulator_block_index())
 #define blockDim (emulator_block_dim())
@@ -52,10 +53,10 @@ EMULATOR_FUNCTION void* emulator_dynamic_shared() { return emulator_position.dyn
 static constexpr int warpSize = 32;
 
 /* ---- barriers and fences. Macros, so that the runtime sees the kernel's own line as the caller. */
-#define __syncthreads() ((void)emulator_barrier(0, 0))
-#define __syncthreads_count(predicate) emulator_barrier(1, (predicate) != 0)
-#define __syncthreads_and(predicate) emulator_barrier(2, (predicate) != 0)
-#define __syncthreads_or(predicate) emulator_barrier(3, (predicate) != 0)
+#define __syncthreads() ((void)emulator_barrier(0, 0, __LINE__))
+#define __syncthreads_count(predicate) emulator_barrier(1, (predicate) != 0, __LINE__)
+#define __syncthreads_and(predicate) emulator_barrier(2, (predicate) != 0, __LINE__)
+#define __syncthreads_or(predicate) emulator_barrier(3, (predicate) != 0, __LINE__)
 #define __threadfence_block() emulator_fence(0)
 #define __threadfence() emulator_fence(1)
 #define __threadfence_system() emulator_fence(2)

@@ -32,8 +32,9 @@ struct EmulatorPosition { /* of the thread that a worker is running */
 extern "C" {
 extern __thread EmulatorPosition emulator_position __attribute__((tls_model("initial-exec")));
 
-/* All threads of the block wait for each other. The result of a vote over `predicate`: 0: none, 1: how many, 2: all, 3: any. */
-int emulator_barrier(int vote, int predicate);
+/* All threads of the block wait for each other. The result of a vote over `predicate`: 0: none, 1: how many, 2: all, 3: any. The line tells barriers apart
+   that the compiler would make one. */
+int emulator_barrier(int vote, int predicate, int line);
 
 /* The lanes of `mask` wait for each other; those that ended do not count. The last to arrive calls complete(lanes, arrived, argument), where lanes[i] is the `mine` of
    lane i (null for a lane that is not in `arrived`): it may read and write what every lane gave. Lanes match by `complete`, `mask` and `argument`. */

@@ -7,6 +7,8 @@ static bool same(const Finding& a, const Finding& b) {
   return a.place == b.place && a.other_place == b.other_place && a.kind == b.kind && a.memory == b.memory;
 }
 
+static bool earlier(const Finding& a, const Finding& b) { return a.block != b.block ? a.block < b.block : a.thread < b.thread; }
+
 Finding finding_here(const Worker* worker) {
   Finding finding = {};
   finding.memory = ~0u;
@@ -23,9 +25,9 @@ void found(Worker* worker, Finding finding) {
     Finding& old = launch->findings[i];
     if (!same(old, finding)) continue;
     __atomic_fetch_add(&old.count, 1, __ATOMIC_RELAXED);
-    if (finding.block >= __atomic_load_n(&old.block, __ATOMIC_RELAXED)) return;
+    if (!earlier(finding, old)) return;
     pthread_mutex_lock(&worker->run->mutex); /* workers are at different blocks; the report shall not depend on which was faster */
-    if (finding.block < old.block) {
+    if (earlier(finding, old)) {
       finding.count = old.count;
       old = finding;
     }

@@ -129,6 +129,48 @@ ATOMICS(64, uint64_t)
 EXPORT void __tsan_atomic_thread_fence(int) { emulator_fence(1); }
 EXPORT void __tsan_atomic_signal_fence(int) {}
 
+/* ---- -fsanitize=bounds: an index beyond an array whose extent the compiler knows, which may be local, or an inner dimension */
+
+constexpr uint64_t FAR_BEYOND = 1024; /* elements: so far beyond a local array lies the memory of other threads, or of the process */
+
+struct BoundsType {
+  uint16_t kind, info; /* kind 0: an integer, of 2^(info / 2) bits, signed if info is odd */
+  char name[1];
+};
+struct BoundsPlace {
+  const char* file;
+  uint32_t line, column;
+  const BoundsType *array, *index;
+};
+
+static uint64_t extent_of(const char* type) { /* "'float [4][8]'": 4 */
+  const char* bracket = strchr(type, '[');
+  uint64_t extent = 0;
+  for (const char* at = bracket ? bracket + 1 : ""; *at >= '0' && *at <= '9'; ++at) extent = 10 * extent + uint64_t(*at - '0');
+  return extent;
+}
+
+static void index_out_of_bounds(const BoundsPlace* where, uintptr_t value, uintptr_t place) {
+  Worker* worker = current_worker;
+  if (!worker) return;
+  const unsigned bits = 1u << (where->index->info >> 1);
+  const bool is_signed = where->index->info & 1;
+  const int64_t index = !is_signed || bits >= 64 ? int64_t(value) : int64_t(value << (64 - bits)) >> (64 - bits);
+  const uint64_t extent = extent_of(where->array->name);
+  Finding finding = finding_here(worker);
+  finding.kind = INDEX;
+  finding.place = place;
+  finding.offset = uint64_t(index);
+  finding.other_place = uint64_t(where->array->name);
+  found(worker, finding);
+  if (index >= 0 ? uint64_t(index) - extent < FAR_BEYOND : uint64_t(-index) < FAR_BEYOND) return;
+  fail(worker, ERROR_WILD, reinterpret_cast<const void*>(place), "an index far beyond its array");
+  abandon(worker);
+}
+
+EXPORT void __ubsan_handle_out_of_bounds(const BoundsPlace* where, uintptr_t value) { index_out_of_bounds(where, value, PLACE); }
+EXPORT void __ubsan_handle_out_of_bounds_abort(const BoundsPlace* where, uintptr_t value) { index_out_of_bounds(where, value, PLACE); }
+
 /* ---- functions of the C library that a kernel may call (the linker's --wrap brings them here) */
 
 EXPORT void* __wrap_memcpy(void* to, const void* from, size_t size) {

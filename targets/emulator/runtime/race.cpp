@@ -244,11 +244,11 @@ void race_released(Worker* worker) {
     Thread& thread = worker->threads[i];
     if (!(worker->waiting[i / 64] >> (i % 64) & 1)) continue;
     if (!first) first = &thread;
-    if (thread.place != first->place) {
+    if (thread.line != first->line) {
       Finding finding = finding_here(worker);
       finding.kind = BARRIER_SITES;
-      finding.place = uint64_t(first->place);
-      finding.other_place = uint64_t(thread.place);
+      finding.place = uint64_t(first->line); /* lines and not addresses here: the compiler may have made one call of two */
+      finding.other_place = uint64_t(thread.line);
       finding.thread = uint32_t(first - worker->threads);
       finding.other_thread = i;
       found(worker, finding);

@@ -22,7 +22,7 @@ enum Check : uint32_t { CHECK_NONE, CHECK_RACE, CHECK_MEMORY };
 /* What was found. Python has the same numbers in findings.py. */
 enum Kind : uint32_t {
   RACE_SHARED = 1, RACE_GLOBAL, RACE_BLOCKS, UNINITIALISED, OUT_OF_BOUNDS, READ_ONLY, WILD,
-  BARRIER_SITES, BARRIER_STUCK, BARRIER_EXITED, INACTIVE_LANE, FOREIGN_MASK, FENCED
+  BARRIER_SITES, BARRIER_STUCK, BARRIER_EXITED, INACTIVE_LANE, FOREIGN_MASK, FENCED, INDEX
 };
 
 struct Finding { /* one for each kind, pair of places and memory; `count` says how often */
@@ -80,6 +80,7 @@ struct Thread {
   uint3 index;
   uint32_t where;            /* 0: runs or may run; else what it waits for */
   const void* place;         /* ... and from where */
+  int line;                  /* of the barrier it waits at */
   unsigned mask;             /* the mask of the collective it waits in */
   uint32_t last_place;       /* its latest access since the last barrier, from the start of the library; 0: none */
   uint64_t visited[4];       /* places of accesses since the last barrier, hashed */

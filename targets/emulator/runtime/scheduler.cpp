@@ -377,7 +377,7 @@ using namespace emulator;
 #pragma GCC visibility push(default)
 extern "C" {
 
-int emulator_barrier(int vote, int predicate) {
+int emulator_barrier(int vote, int predicate, int line) {
   Worker* worker = current_worker;
   const unsigned self = worker->current;
   worker->votes += predicate != 0;
@@ -385,6 +385,7 @@ int emulator_barrier(int vote, int predicate) {
   set_bit(worker->waiting, self);
   worker->threads[self].where = WAITS_BARRIER;
   worker->threads[self].place = __builtin_return_address(0);
+  worker->threads[self].line = line;
   if (worker->arrived == worker->live) {
     release_barrier(worker);
   } else {
