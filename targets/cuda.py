@@ -224,7 +224,8 @@ class CudaGenerator(CudaVectors):
                     raise InternalError(f"shared buffer {node.buffer.name!r} has no constant size and place: pass 'shared_memory' should have refused it")
                 kernel.shared[node.buffer] = node.place.offset
                 kernel.shared_bytes = max(kernel.shared_bytes, node.place.offset + size * node.buffer.dtype.bytes)
-        kernel.is_dynamic = kernel.shared_bytes + self._reduction_bytes(s) > STATIC_SHARED_BYTES
+        asked = any(buffer.scope == "shared.dyn" for buffer in kernel.shared)
+        kernel.is_dynamic = asked or kernel.shared_bytes + self._reduction_bytes(s) > STATIC_SHARED_BYTES
         together = kernel.is_dynamic or not all(self._aliases.is_alone(buffer) for buffer in kernel.shared)
         if not together:
             return

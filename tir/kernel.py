@@ -57,7 +57,9 @@ def _kernel(name: str, s: Stmt, outside: tuple[Buffer, ...], sizes: tuple[Var, .
     body = s.body if isinstance(s, Produce) else s
     indices: dict[str, tuple[Var, Expr]] = {}
     shared: list[Allocate] = []
-    while (isinstance(body, For) and body.kind == "thread" and body.thread in INDICES) or (isinstance(body, Allocate) and body.buffer.scope == "shared"):
+    while (isinstance(body, For) and body.kind == "thread" and body.thread in INDICES) or (
+        isinstance(body, Allocate) and body.buffer.scope.startswith("shared")
+    ):
         if isinstance(body, For):
             assert body.thread is not None
             indices[body.thread] = (body.var, body.extent)

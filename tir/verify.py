@@ -212,7 +212,7 @@ def check_threads_bound(func: Func) -> list[str]:
         for node in walk(kernel.body):
             if isinstance(node, For) and node.thread in INDICES:
                 problems.append(f"{kernel.name}: a loop over {node.thread} is left inside")
-            elif isinstance(node, Allocate) and node.buffer.scope in ("shared", "global"):
+            elif isinstance(node, Allocate) and node.buffer.scope.startswith(("shared", "global")):
                 problems.append(f"{kernel.name}: {node.buffer!r} is allocated by a thread")
         for tag, (_, extent) in kernel.indices.items():
             if tag.startswith("threadIdx") and not isinstance(extent, Const):

@@ -94,3 +94,23 @@ def test_their_number_is_constant():
     s[C].bind(s[C].op.axis[1], te.thread_axis("vthread"))
     with pytest.raises(TargetError, match=r"over vthread runs n times.*constant"):
         lowered(s, [A, C])
+
+
+@pytest.mark.parametrize("scope", ["warp", "shared.dyn"])
+def test_a_row_of_threads_turned_round(scope):
+    """By way of memory of the row, or of the block."""
+    A = te.placeholder((8, 32), name="A")
+    B = te.compute((8, 32), lambda i, j: A[i, 31 - j] + 1.0, name="B")
+    s = te.create_schedule(B.op)
+    W = s.cache_read(A, scope, [B])
+    i, j = s[B].op.axis
+    io, ii = s[B].split(i, 3)
+    for axis, tag in ((io, "blockIdx.x"), (ii, "threadIdx.y"), (j, "threadIdx.x")):
+        s[B].bind(axis, te.thread_axis(tag))
+    s[W].compute_at(s[B], j)
+    s[W].bind(s[W].op.axis[1], te.thread_axis("threadIdx.x"))
+    func = lowered(s, [A, B])
+    assert "float32[96] in shared" in str(func)
+    a, b = np.random.default_rng(6).standard_normal((8, 32)).astype("f"), np.zeros((8, 32), "f")
+    interpret(func, [a, b], threads="barriers", seed=3)
+    np.testing.assert_array_equal(b, a[:, ::-1] + 1)

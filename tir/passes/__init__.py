@@ -22,12 +22,13 @@ from .storage import Storage
 from .unroll import Unroll
 from .vectorize import Vectorize
 from .virtual_threads import VirtualThreads
+from .warp_memory import WarpMemory
 
 PASSES: dict[str, type[Pass]] = {
     p.name: p
     for p in (
         *(Simplify, Flatten, Partition, Vectorize, Storage, Unroll, Hoist, Narrow, Legalize),
-        *(BindThreads, Limits, VirtualThreads, DoubleBuffer, Barriers, SharedMemory),  # of a GPU
+        *(WarpMemory, BindThreads, Limits, VirtualThreads, DoubleBuffer, Barriers, SharedMemory),  # of a GPU
     )
 }
 

@@ -155,7 +155,7 @@ class _Binder(Substitute):
             found = self._together[id(s)] = (
                 isinstance(s, AllReduce)
                 or (isinstance(s, For) and s.thread is not None and not is_virtual(s.thread))
-                or (isinstance(s, Allocate) and s.buffer.scope == "shared")
+                or (isinstance(s, Allocate) and s.buffer.scope.startswith("shared"))
                 or (isinstance(s, CallIntrinsic) and any(is_of_warp(load.buffer.scope) for load in s.loads))
                 or any(map(self._is_together, statements_in(s)))
             )
@@ -204,7 +204,7 @@ class _Binder(Substitute):
 
     def _produced(self, s: Produce) -> Stmt:
         """The nest of a stage. What all threads of the block compute together is not bound to what one of them wants."""
-        if not any(buffer.scope == "shared" for buffer in _stored(s.body)):
+        if not any(buffer.scope.startswith("shared") for buffer in _stored(s.body)):
             return self.statement(s.body)
         conditions, self.conditions = self.conditions, []
         short, self.short = self.short, {}
@@ -213,7 +213,7 @@ class _Binder(Substitute):
         return body
 
     def _allocation(self, s: Allocate) -> Stmt:
-        if s.buffer.scope == "shared":
+        if s.buffer.scope.startswith("shared"):
             self.shared.append(s.buffer)
             return self.statement(s.body)
         self._introduce(s.buffer)

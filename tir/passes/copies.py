@@ -1,8 +1,10 @@
-"""Copies of statements that introduce names of their own, so that every variable and buffer of a function is introduced once."""
+"""Copies of statements that introduce names of their own, so that every variable and buffer of a function is introduced once; several of a buffer."""
 
 from __future__ import annotations
 
-from ..expr import Buffer, Expr, Var
+from collections.abc import Sequence
+
+from ..expr import Buffer, Const, Expr, Var, as_expr, mul
 from ..stmt import Allocate, Bind, For, Stmt
 from ..visit import Substitute
 
@@ -34,3 +36,14 @@ class Copy(Substitute):
 def copy_statement(s: Stmt, variables: dict[Var, Expr] | None = None) -> Stmt:
     """`s` once more, with loop variables and buffers of its own, and `variables` replaced."""
     return Copy(dict(variables or {})).rewrite_statement(s)
+
+
+def several(buffer: Buffer, counts: Sequence[int | Expr], scope: str | None = None) -> Buffer:
+    """A buffer that is so many of `buffer`, one after another: it has `counts` as its first dimensions."""
+    shape, strides = buffer.shape, buffer.strides
+    for count in reversed(counts):
+        if strides is not None:
+            whole = mul(as_expr(strides[0]), as_expr(shape[0])) if strides else as_expr(1)
+            strides = (int(whole.value) if isinstance(whole, Const) else whole, *strides)
+        shape = (count, *shape)
+    return Buffer(buffer.name, shape, buffer.dtype, buffer.scope if scope is None else scope, strides)

@@ -8,11 +8,11 @@ from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import ScheduleError
-from ..expr import Buffer, Const, Expr, Load, add, as_expr, const, floormod, load, lt, mul
+from ..expr import Buffer, Const, Expr, Load, add, as_expr, const, floormod, load, lt
 from ..stmt import Allocate, For, Func, If, Produce, Seq, Stmt, Store, Sync, seq
 from ..verify import CLOSED, THREADS_BOUND
 from ..visit import Rewriter, StatementRewriter, loads_of, operands_of, statements_in, walk
-from .copies import copy_statement
+from .copies import copy_statement, several
 from .manager import Pass
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class DoubleBuffer(Pass):
         for each in loops.values():
             each.asynchronous = each.asynchronous and target.gpu.has_async_copy
             each.check()
-            buffers.update({fill.buffer: _several(fill.buffer, each.stages) for fill in each.fills})
+            buffers.update({fill.buffer: several(fill.buffer, (each.stages,)) for fill in each.fills})
         return func.with_body(_Pipeliner(loops, buffers).rewrite_statement(func.body))
 
 
@@ -127,15 +127,6 @@ def _statements(s: Stmt) -> Iterator[Stmt]:
     yield s
     for inner in statements_in(s):
         yield from _statements(inner)
-
-
-def _several(buffer: Buffer, count: int) -> Buffer:
-    """`count` of a buffer, one after another."""
-    strides: tuple[int | Expr, ...] | None = None
-    if buffer.strides is not None:
-        whole = mul(as_expr(buffer.strides[0]), as_expr(buffer.shape[0]))
-        strides = (int(whole.value) if isinstance(whole, Const) else whole, *buffer.strides)
-    return Buffer(buffer.name, (count, *buffer.shape), buffer.dtype, buffer.scope, strides)
 
 
 class _Pipeliner(StatementRewriter):

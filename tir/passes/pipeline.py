@@ -38,6 +38,7 @@ from .storage import Storage
 from .unroll import Unroll
 from .vectorize import Vectorize
 from .virtual_threads import VirtualThreads
+from .warp_memory import WarpMemory
 
 START = (TYPED, CLOSED, IN_BOUNDS, RACE_FREE)  # what schedule/lower.py gives
 
@@ -79,7 +80,8 @@ def _cuda() -> Pipeline:
         "cuda",
         start=(*START, PARTITIONED),  # guards stay: a loop cut short for some threads keeps its buffer out of registers
         passes=(
-            BindThreads(),  # first: until then the function means what it says when its loops run one after another
+            WarpMemory(),  # before threads are bound: what a warp holds is filled like what a block holds
+            BindThreads(),  # until then the function means what it says when its loops run one after another
             Limits(),  # at once: what cannot be launched need not be looked at any further
             VirtualThreads(),  # before what counts how often a buffer is filled
             DoubleBuffer(),  # while indices have their dimensions: it adds one

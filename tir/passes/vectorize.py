@@ -222,7 +222,7 @@ class _Lanes(Rewriter):
 
     def _may_be_read(self, buffer: Buffer, index: Expr) -> bool:
         """Whether reading lanes that are not wanted is harmless. What other threads of a block have not filled is not read."""
-        return buffer not in self.written_by_others and buffer.scope != "shared" and always_inside(buffer, index)
+        return buffer not in self.written_by_others and not buffer.scope.startswith("shared") and always_inside(buffer, index)
 
     def _place(self, buffer: Buffer, index: Expr) -> tuple[Buffer, Expr]:
         """The buffer and index after each lane got its own copy of buffers allocated inside."""

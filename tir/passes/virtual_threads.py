@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import TargetError
-from ..expr import HAS_LOAD, Buffer, Const, Expr, Load, Var, as_expr, const, load, logical_not, mul
+from ..expr import HAS_LOAD, Buffer, Expr, Load, Var, as_expr, const, load, logical_not
 from ..stmt import Allocate, AllReduce, Bind, CallIntrinsic, For, Func, If, Produce, Seq, Stmt, Store, Sync, seq
 from ..verify import CLOSED, THREADS_BOUND
 from ..visit import Rewriter, StatementRewriter, loads_of, operands_of, statements_in, substitute_statement, walk
-from .copies import copy_statement
+from .copies import copy_statement, several
 from .manager import Pass
 
 if TYPE_CHECKING:
@@ -85,16 +85,9 @@ class _Mover:
             self.variables.add(s.var)
         for buffer in _stored(s):
             if here and buffer in self.own and buffer not in self.buffers:
-                self.buffers[buffer] = self.one_for_each(buffer)
+                self.buffers[buffer] = several(buffer, (self.extent,))
         for inner in statements_in(s):
             self.find(inner, divided or (here and isinstance(s, If | For)))
-
-    def one_for_each(self, buffer: Buffer) -> Buffer:
-        strides: tuple[int | Expr, ...] | None = None
-        if buffer.strides is not None:
-            whole = mul(as_expr(buffer.strides[0]), as_expr(buffer.shape[0]))
-            strides = (int(whole.value) if isinstance(whole, Const) else whole, *buffer.strides)
-        return Buffer(buffer.name, (self.extent, *buffer.shape), buffer.dtype, buffer.scope, strides)
 
     def touched(self, s: Stmt) -> bool:
         """Whether anything in `s` depends on the loop."""
