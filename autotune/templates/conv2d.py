@@ -42,7 +42,7 @@ def conv2d(cfg: Config, op: Operator) -> Schedule:
         "columns", width, candidates=[[r] for r in heights], default=[default_rows(width, heights, -(-tile // lanes), registers)]
     ).factors[0]
     cfg.constrain(["columns", "channels"], lambda x, o: x[-1] * -(-o[-1] // lanes) <= 2 * registers)
-    lines = cfg.define_knob("lines_per_block", [n for n in (1, 2, 4, 8, 16) if n <= height], default=1).val
+    lines = cfg.define_knob("lines_per_block", [*(n for n in (1, 2, 4, 8, 16) if n < height), height], default=1).val
     channels_outside = cfg.define_knob("channels_outside", [True, False], default=_weights_are_large(op, cfg)).val
     unroll = cfg.define_knob("unroll_kernel_column", [False, True]).val
 
@@ -121,7 +121,12 @@ def _pack(packed: Any, tile: int, nhwc: bool, in_parallel: bool) -> None:
         packed.transform_layout(lambda o, c, r, q: [o // tile, r, q, c, o % tile])
         o, c, r, q = packed.op.axis
     panel, channel = packed.split(o, factor=tile)
-    packed.reorder(panel, r, q, c, channel)
+    if nhwc:
+        packed.reorder(panel, r, q, c, channel)
+        packed.vectorize(channel)
+    else:
+        packed.reorder(panel, c, r, q, channel)  # the weights of each channel are read in the order of memory
+        packed.unroll(channel)
     if in_parallel:
         packed.parallel(panel)
 
@@ -142,6 +147,6 @@ def _pad(cfg: Config, stage: Any, nhwc: bool, in_parallel: bool, lanes: int) -> 
 
 
 def _weights_are_large(op: Operator, cfg: Config) -> bool:
-    """Whether the weights of all channels do not stay in the L2 cache while the image passes: then a panel of them should."""
-    weight_bytes: int = op.args[1].dtype.bytes * math.prod(constant_shape(op.args[1]))
-    return weight_bytes > int(cfg.target.l2_bytes) // 2
+    """Whether a panel of weights should stay in the L2 cache while the image passes: all of them do not fit, and the image is what costs less to read again."""
+    image_bytes, weight_bytes = (t.dtype.bytes * math.prod(constant_shape(t)) for t in op.args[:2])
+    return weight_bytes > max(image_bytes, int(cfg.target.l2_bytes) // 2)

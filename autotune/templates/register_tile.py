@@ -44,15 +44,15 @@ def default_width(columns: int, lanes: int) -> int:
 def default_rows(rows: int, heights: list[int], vectors: int, registers: int) -> int:
     """As many rows as fit the registers as accumulators, beside one row of the right operand and a broadcast.
 
-    A lower tile loads more for each multiply-add and has fewer independent sums to hide its latency; it is taken only where the highest
-    would leave much of the last tile empty.
+    A lower tile loads more for each multiply-add and has fewer independent sums to hide its latency; a tile so high that the right operand has no registers
+    of its own is read from memory at each use. Both are taken only where the highest that fits would leave much of the last tile empty.
     """
     most = max(1, (registers - vectors - 1) // vectors)
 
     def loss(height: int) -> float:
-        return -(-rows // height) * height / rows - 1 + 0.5 * (most - height) / most
+        return -(-rows // height) * height / rows - 1 + (0.5 * (most - height) / most if height <= most else 0.1)
 
-    return min((height for height in heights if height <= most), key=lambda height: (loss(height), -height))
+    return min((height for height in heights if height <= max(most, (registers - 2) // vectors)), key=lambda height: (loss(height), -height))
 
 
 def pack_rows(stage: Any, width: int, in_parallel: bool) -> None:
