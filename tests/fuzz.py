@@ -47,7 +47,7 @@ from tilewright.te.graph import operations  # noqa: E402
 from tilewright.tir.interp import interpret, iteration_count  # noqa: E402
 
 CHUNK = 24  # cases that are compiled together
-PATIENCE_S = 300  # without a sign of life from a worker
+PATIENCE_S = 900  # without a sign of life from a worker: the compiler may take minutes with sanitizers on a busy machine
 POISON = 0xCD
 DEFINITION = re.compile(r"^(?:static .*?\b(tw_\w+)|extern void (extern_\w+))\(", re.MULTILINE)
 
