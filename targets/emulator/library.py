@@ -54,6 +54,8 @@ _GCC_CHECKED_FLAGS = (
     "-fno-ipa-icf",
     "-fno-tree-tail-merge",
     "-fno-code-hoisting",
+    "-fno-tree-loop-im",
+    "-fno-hoist-adjacent-loads",
     "-fno-tree-loop-distribute-patterns",
     "--param=tsan-instrument-func-entry-exit=0",
 )
