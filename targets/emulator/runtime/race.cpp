@@ -148,7 +148,10 @@ static inline bool write_cell(Worker* worker, Cell& cell, const Where& where, si
   bool clean = true;
   if (!shared) {
     const bool other_wrote = cell.write_time && cell.write_time < worker->block_time;
-    if ((other_wrote && !both_atomic) || (cell.reader & ATOMIC_BY_BLOCKS && !atomic)) {
+    if (other_wrote && both_atomic && flags & EVER_WRITTEN) { /* besides */
+      conflict_of_blocks(worker, where, size, kind, place, ~0u, 1, 0, ~0u);
+      clean = false;
+    } else if ((other_wrote && !both_atomic) || (cell.reader & ATOMIC_BY_BLOCKS && !atomic)) {
       conflict_of_blocks(worker, where, size, kind, place, writer, cell.writer & ATOMIC ? 2 : 1, cell.write_place, cell.write_time);
       clean = false;
     } else if (other_wrote) {
@@ -274,49 +277,75 @@ void race_released(Worker* worker) {
 
 /* ---- blocks that different workers ran */
 
+/* That some block of a worker read (0), wrote (1) or atomically changed (2) a granule, and where; place 0 where only a later access is remembered. */
+struct Deed {
+  uint32_t access, place, thread;
+  uint64_t block;
+};
+
+static int deeds_of(const Worker* worker, const Cell& cell, Deed* deeds) {
+  const uint32_t latest = cell.writer & ATOMIC ? 2 : 1;
+  int count = 0;
+  for (uint32_t access = 1; access <= 2; ++access) {
+    if (!(cell.writer & (access == 1 ? EVER_WRITTEN : EVER_ATOMIC))) continue;
+    deeds[count++] = access == latest ? Deed{access, cell.write_place, cell.writer & THREAD_BITS, block_at(worker, cell.write_time)} : Deed{access, 0, ~0u, ~uint64_t(0)};
+  }
+  if (cell.writer & EVER_READ) deeds[count++] = Deed{0, cell.read_place, cell.reader & THREAD_BITS, cell.read_time ? block_at(worker, cell.read_time) : ~uint64_t(0)};
+  return count;
+}
+
+/* Two deeds of different workers that conflict, if there are such: those whose places are known, rather than others. */
+static bool find_conflict(Run* run, uint32_t zone, uint64_t cell, Deed* first, Deed* second) {
+  Deed before[3], now[3];
+  bool any = false;
+  for (uint32_t i = 1; i < run->launch->workers; ++i) {
+    const Worker& worker = run->workers[i];
+    if (!worker.shadow.zones || !worker.shadow.zones[zone].cells || !(worker.shadow.zones[zone].cells[cell].writer & (EVER_READ | EVER_WRITTEN | EVER_ATOMIC))) continue;
+    const int count = deeds_of(&worker, worker.shadow.zones[zone].cells[cell], now);
+    for (uint32_t j = 0; j < i; ++j) {
+      const Worker& other = run->workers[j];
+      if (!other.shadow.zones || !other.shadow.zones[zone].cells) continue;
+      const int others = deeds_of(&other, other.shadow.zones[zone].cells[cell], before);
+      for (int a = 0; a < others; ++a)
+        for (int b = 0; b < count; ++b) {
+          if (before[a].access == now[b].access && now[b].access != 1) continue; /* both read, or both are atomic */
+          if (any && !(before[a].place && now[b].place)) continue;
+          *first = before[a];
+          *second = now[b];
+          any = true;
+          if (first->place && second->place) return true;
+        }
+    }
+  }
+  return any;
+}
+
 void race_between_workers(Run* run) {
   Launch* launch = run->launch;
-  if (launch->workers < 2) return;
-  Worker* first = &run->workers[0];
+  Worker* worker = &run->workers[0];
   bool flagged = false;
   for (uint32_t i = 0; i < launch->workers; ++i) flagged = flagged || (run->workers[i].fenced && run->workers[i].used_atomics);
-  for (uint32_t z = 0; z < first->shadow.zone_count; ++z) {
-    const Zone& zone = first->shadow.zones[z];
+  for (uint32_t z = 0; z < worker->shadow.zone_count; ++z) {
+    const Zone& zone = worker->shadow.zones[z];
     if (zone.ignored) continue;
     const uint64_t cells = (zone.high - zone.low + (uint64_t(1) << launch->granule_shift) - 1) >> launch->granule_shift;
     for (uint64_t c = 0; c < cells; ++c) {
-      const Worker *writer = nullptr, *other = nullptr;
-      for (uint32_t i = 0; i < launch->workers; ++i) {
-        const Worker* worker = &run->workers[i];
-        if (!worker->shadow.zones || !worker->shadow.zones[z].cells) continue;
-        const uint32_t flags = worker->shadow.zones[z].cells[c].writer & (EVER_READ | EVER_WRITTEN | EVER_ATOMIC);
-        if (!flags) continue;
-        if (flags & (EVER_WRITTEN | EVER_ATOMIC) && (!writer || flags & EVER_WRITTEN)) {
-          if (writer) other = writer;
-          writer = worker;
-        } else {
-          other = worker;
-        }
-      }
-      if (!writer || !other) continue;
-      const Cell &written = writer->shadow.zones[z].cells[c], &touched = other->shadow.zones[z].cells[c];
-      const uint32_t plain = EVER_READ | EVER_WRITTEN;
-      if (!((written.writer | touched.writer) & plain)) continue; /* all atomic */
-      const bool wrote_too = touched.writer & (EVER_WRITTEN | EVER_ATOMIC) && !(written.writer & EVER_ATOMIC && touched.writer & EVER_ATOMIC && !((written.writer | touched.writer) & EVER_WRITTEN));
-      Finding finding = finding_here(first);
+      Deed first, second;
+      if (!find_conflict(run, z, c, &first, &second)) continue;
+      Finding finding = finding_here(worker);
       finding.kind = flagged ? FENCED : RACE_BLOCKS;
       finding.memory = zone.memory;
       finding.offset = c << launch->granule_shift;
-      finding.access = written.writer & ATOMIC ? 2 : 1;
-      finding.place = launch->image_low + written.write_place;
-      finding.other_access = wrote_too ? (touched.writer & ATOMIC ? 2 : 1) : 0;
-      finding.other_place = launch->image_low + (wrote_too ? touched.write_place : touched.read_place);
-      finding.thread = written.writer & THREAD_BITS;
-      finding.other_thread = wrote_too ? touched.writer & THREAD_BITS : touched.reader & THREAD_BITS;
-      finding.block = block_at(writer, written.write_time);
-      finding.other_block = block_at(other, wrote_too || !touched.read_time ? touched.write_time : touched.read_time);
       finding.size = 1u << launch->granule_shift;
-      found(first, finding);
+      finding.access = second.access;
+      finding.place = second.place ? launch->image_low + second.place : 0;
+      finding.thread = second.thread;
+      finding.block = second.block;
+      finding.other_access = first.access;
+      finding.other_place = first.place ? launch->image_low + first.place : 0;
+      finding.other_thread = first.thread;
+      finding.other_block = first.block;
+      found(worker, finding);
     }
   }
 }
