@@ -92,7 +92,7 @@ class _Pair:
         opaque = _Opaque(renamed)
         guards = [part for guard in access.guards for part in _parts(opaque.rewrite(guard))]
         indices = [opaque.rewrite(index) for index in access.indices]
-        tight: dict[Var, Bounds] = {}
+        tight: dict[Var, Bounds] = {var: var.bounds for var in _variables((*indices, *guards)) if var.bounds[0] is not None and var.bounds[0] == var.bounds[1]}
         for guard in guards:
             _tighten(guard, tight)
         values: dict[Var, Expr] = {}
@@ -138,6 +138,11 @@ class _Pair:
             return not certain
         of_a, of_b = ([side[n] for side in sides if side is not None] for n in (0, 1))
         both = sorted((_variables(of_a) | _variables(of_b)) & self.common, key=lambda v: v.name)
+        tried = _count([*(v for pair in self.thread_pairs.values() for v in pair[:1]), *both, *(_variables(of_a) - self.common)])
+        for var in sorted(_variables((*self.a_guards, *self.b_guards)) & self.common - set(both), key=lambda v: v.name):
+            tried *= _count([var])
+            if tried <= _FIRST_POINTS:
+                both.append(var)
         for most in (_FIRST_POINTS,) if certain else (_FIRST_POINTS, _MOST_POINTS):
             all_of_a, a = self._points(of_a, both, self.a_guards, 0, most)
             all_of_b, b = self._points(of_b, both, self.b_guards, 1, most)
@@ -209,6 +214,15 @@ def _place(indices: Sequence[Expr], extents: Sequence[int]) -> Expr:
     for index, extent in zip(indices[1:], extents[1:], strict=True):
         place = add(mul(place, const(extent, place.dtype)), index)
     return place
+
+
+def _count(variables: Iterable[Expr]) -> int:
+    """How many values variables have together; very many where that is not known."""
+    found = 1
+    for var in variables:
+        low, high = constant_bounds(var)
+        found *= high - low + 1 if low is not None and high is not None else _MOST_POINTS
+    return found
 
 
 def _column(e: Expr, values: dict[Expr, Array | None], count: int) -> Array:

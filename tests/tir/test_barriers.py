@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright.tir.errors import TargetError
-from tilewright.tir.expr import Buffer, as_expr, const, eq, floormod, load, lt
+from tilewright.tir.expr import Buffer, as_expr, const, eq, floormod, lt
 from tilewright.tir.interp import compiled, interpret
 from tilewright.tir.interp_support import Divergence
 from tilewright.tir.passes.barriers import Barriers
@@ -14,16 +14,12 @@ from tilewright.tir.stmt import If, Store, Sync, seq
 from tilewright.tir.target import Target
 from tilewright.tir.verify import check_synced, check_threads_bound
 
-from .threads import kernel, loop
+from .threads import get, kernel, loop
 
 TARGET = Target("cuda", device="emulator")
 A, C = Buffer("A", (64,)), Buffer("C", (64,))
 S, T = Buffer("S", (64,), "float32", "shared"), Buffer("T", (64,), "float32", "shared")
 ONE = const(1.0, "float32")
-
-
-def get(buffer, *indices):
-    return load(buffer, [as_expr(i) for i in indices])
 
 
 def put(buffer, index, value):

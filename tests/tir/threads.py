@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tilewright.tir.expr import Buffer, Var, as_expr
-from tilewright.tir.stmt import Allocate, For, Func, Produce, Stmt, seq
+from tilewright.tir.expr import Var, as_expr, load
+from tilewright.tir.stmt import Allocate, For, Func, Produce, Stmt
 
 
 def loop(name, extent, body, kind="serial", thread=None, pragmas=()):
@@ -30,4 +30,6 @@ def kernel(name, params, outputs, body, threads, blocks=None, shared=(), local=(
     return Func(name, tuple(params), frozenset(outputs), Produce(name, inner), tuple(sizes))
 
 
-__all__ = ["Buffer", "kernel", "loop", "seq"]
+def get(buffer, *indices):
+    """A load."""
+    return load(buffer, [as_expr(i) for i in indices])
