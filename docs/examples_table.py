@@ -364,6 +364,7 @@ LIBRARY = {
     "layer_norm": ("layer_norm((64, 128), affine=True)", "(8 if affine else 6) * result"),
     "rms_norm": ("rms_norm((64, 128))", "(4 if affine else 3) * result"),
     "batch_norm": ("batch_norm((2, 16, 14, 14))", "3 * result"),
+    "flash_attention": ("flash_attention(1, 8, 16, 16, 32, key_block=8)", "B * H * Sq * Sk * (4 * D + 5)"),
     "attention": ("attention(1, 8, 16, 16, 32, kv_heads=2)", "B * H * Sq * Sk * (4 * D + 5)"),
     "relu": ("relu((64, 128))", "result"),
     "gelu": ("gelu((64, 128))", "8 * result"),

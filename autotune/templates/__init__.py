@@ -18,6 +18,7 @@ from . import cuda
 from .attention import attention
 from .conv2d import conv2d
 from .depthwise import depthwise
+from .flash_attention import flash_attention
 from .general import general
 from .matmul import matmul
 from .rows import rows
@@ -32,6 +33,7 @@ OPERATOR_TEMPLATES: dict[str, dict[str, OperatorTemplate]] = {
         "dense": matmul,
         "batch_matmul": matmul,
         "attention": attention,
+        "flash_attention": flash_attention,
         "conv2d": conv2d,
         "depthwise_conv2d": depthwise,
         "quantized_matmul": matmul,
@@ -47,6 +49,8 @@ OPERATOR_TEMPLATES: dict[str, dict[str, OperatorTemplate]] = {
         "matmul": cuda.matmul,
         "dense": cuda.matmul,
         "batch_matmul": cuda.matmul,
+        "attention": cuda.attention,
+        "flash_attention": cuda.flash_attention,
         "transpose": cuda.transpose,
         "softmax": cuda.rows,
         "layer_norm": cuda.rows,

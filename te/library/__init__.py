@@ -4,7 +4,7 @@
 one name here.
 """
 
-from .attention import attention
+from .attention import attention, flash_attention
 from .conv2d import conv1d, conv2d, depthwise_conv2d
 from .conv2d_variants import conv2d_im2col, conv2d_transpose, conv2d_winograd
 from .elementwise import gelu, relu, silu, transpose
@@ -17,6 +17,6 @@ from .reduction import argmax, sum
 
 __all__ = [
     "OPERATORS", "Operator", "argmax", "attention", "batch_matmul", "batch_norm", "conv1d", "conv2d", "conv2d_im2col", "conv2d_transpose",
-    "conv2d_winograd", "dense", "depthwise_conv2d", "fold_batch_norm", "gelu", "gemv", "int4_matmul", "layer_norm", "matmul", "pool2d", "quantized_conv2d",
-    "quantized_matmul", "relu", "rms_norm", "silu", "softmax", "sum", "transpose",
+    "conv2d_winograd", "dense", "depthwise_conv2d", "flash_attention", "fold_batch_norm", "gelu", "gemv", "int4_matmul", "layer_norm", "matmul", "pool2d",
+    "quantized_conv2d", "quantized_matmul", "relu", "rms_norm", "silu", "softmax", "sum", "transpose",
 ]  # fmt: skip

@@ -51,4 +51,8 @@ CASES: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("attention", (1, 2, 29, 37, 20), {}),
     ("attention", (2, 4, 13, 13, 8), {"causal": True, "kv_heads": 2}),
     ("attention", (1, 2, 9, 50, 16), {"mask": True}),
+    ("flash_attention", (1, 2, 29, 37, 20), {"key_block": 16}),
+    ("flash_attention", (2, 4, 13, 13, 8), {"causal": True, "kv_heads": 2, "key_block": 4}),
+    ("flash_attention", (1, 2, 9, 50, 16), {"mask": True}),
+    ("flash_attention", (1, 1, 70, 130, 64), {}),
 ]

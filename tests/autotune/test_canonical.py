@@ -26,6 +26,7 @@ SIZES = {
     "int4_matmul": (6, 7, 64),
     "pool2d": (1, 4, 8, 8, "max", 2),
     "attention": (1, 2, 8, 8, 4),
+    "flash_attention": (1, 2, 8, 8, 4),
 }
 
 

@@ -25,6 +25,7 @@ CLAIMS = {
     "conv2d_im2col": ((1, 2, 7, 9, 6, 2, 2), *PRODUCT), "conv2d_transpose": ((1, 2, 5, 5, 6, 2, 2), *PRODUCT), "conv2d_winograd": ((1, 4, 9, 9, 6), *REALS),
     "quantized_matmul": ((6, 7, 8), {"int8", "uint8"}, 8), "quantized_conv2d": ((1, 2, 7, 9, 6, 2, 2), {"int8", "uint8"}, 8),
     "int4_matmul": ((6, 7, 64), REAL, 64), "pool2d": ((1, 4, 8, 8, "max", 2), REAL | INTEGERS | FLOAT8, 1), "attention": ((1, 2, 8, 8, 4), *REALS),
+    "flash_attention": ((1, 2, 8, 8, 4), *REALS),
     "softmax": ((2, 37), *REALS), "layer_norm": ((2, 37), *REALS), "rms_norm": ((2, 37), *REALS), "batch_norm": ((2, 3, 19), *REALS),
     "gelu": ((3, 37), *REALS), "silu": ((3, 37), *REALS), "sum": ((3, 37), REAL | INTEGERS - {"bool"}, 37), "argmax": ((3, 37), REAL | INTEGERS, 1),
     "relu": ((3, 37), REAL | INTEGERS | FLOAT8, 1), "transpose": ((3, 37), REAL | INTEGERS | FLOAT8, 1),

@@ -60,6 +60,8 @@ CASES = {
     "sum_int8": lambda: lib.sum((3, 300), dtype="int8"),
     "argmax": lambda: lib.argmax((4, 5)),
     "attention": lambda: lib.attention(1, 2, 5, 7, 4),
+    "flash_attention": lambda: lib.flash_attention(1, 2, 5, 7, 4, key_block=3),
+    "flash_attention_causal_mask_grouped": lambda: lib.flash_attention(2, 4, 5, 6, 3, causal=True, mask=True, kv_heads=2, key_block=2),
     "attention_causal": lambda: lib.attention(2, 2, 6, 6, 4, causal=True),
     "attention_causal_long": lambda: lib.attention(1, 2, 7, 4, 3, causal=True),
     "attention_mask_grouped": lambda: lib.attention(2, 4, 5, 6, 3, mask=True, kv_heads=2),
@@ -84,7 +86,7 @@ def arrays_for(op, seed=0):
 def test_declaration_means_what_the_reference_computes(case):
     op = CASES[case]()
     arrays = arrays_for(op)
-    if op.name == "attention" and len(arrays) == 4:
+    if op.name in ("attention", "flash_attention") and len(arrays) == 4:
         arrays[3][:, :, 1] = -np.inf  # a row that sees nothing
         arrays[3][:, :, 2, ::2] = -np.inf
     got = evaluate(op.output, dict(zip(op.args, arrays, strict=False)))

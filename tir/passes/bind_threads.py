@@ -136,8 +136,8 @@ class _Binder(Substitute):
         if isinstance(s, For):
             return self._loop(s)
         if isinstance(s, Seq):
-            runs = groupby(s.body, self._is_together)  # what stands side by side gets one guard
-            return seq(*[self.statement(each) for together, run in runs for each in (run if together else (seq(*run),))])
+            runs = groupby(s.body, lambda each: (self._is_together(each), _sets_own_constants(each)))  # what stands side by side gets one guard
+            return seq(*[self.statement(each) for (together, _), run in runs for each in (run if together else (seq(*run),))])
         if isinstance(s, If):
             return self._branch(s)
         if isinstance(s, Produce):

@@ -4,9 +4,10 @@ Sizes follow from what a multiprocessor has, not from measurements: enough threa
 are one transaction), what a block reads more than once in shared memory. (NVIDIA, "CUDA C++ Best Practices Guide".)
 """
 
+from .attention import attention, flash_attention
 from .general import general
 from .matmul import matmul
 from .rows import rows
 from .transpose import transpose
 
-__all__ = ["general", "matmul", "rows", "transpose"]
+__all__ = ["attention", "flash_attention", "general", "matmul", "rows", "transpose"]
