@@ -35,6 +35,7 @@ OPERATOR_TEMPLATES: dict[str, dict[str, OperatorTemplate]] = {
         "attention": attention,
         "flash_attention": flash_attention,
         "conv2d": conv2d,
+        "conv2d_transpose": conv2d,
         "depthwise_conv2d": depthwise,
         "quantized_matmul": matmul,
         "quantized_conv2d": conv2d,

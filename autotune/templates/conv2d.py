@@ -1,4 +1,4 @@
-"""Convolutions in two dimensions, NCHW and NHWC, dense and grouped; quantised ones too.
+"""Convolutions in two dimensions, NCHW and NHWC, dense and grouped; quantised ones and transposed ones too.
 
 Output channels lie in the vector lanes and neighbouring columns of the output in the rows of a register tile: then any stride, dilation or
 width of the image reads the input as scalars that are broadcast, and the weights as whole vectors. For NCHW the weights are packed so that
@@ -24,7 +24,7 @@ _PARALLEL_WORK = 1 << 18  # multiply-adds
 
 
 def conv2d(cfg: Config, op: Operator) -> Schedule:
-    """A schedule of te.library.conv2d."""
+    """A schedule of te.library.conv2d, quantized_conv2d or conv2d_transpose."""
     nhwc = op.options.get("layout", "NCHW") == "NHWC"
     weights, out = op.args[1], op.output
     channels = constant_shape(out)[3 if nhwc else 1]
@@ -71,9 +71,11 @@ def conv2d(cfg: Config, op: Operator) -> Schedule:
     _accumulate(local, nhwc, unroll)
     if turned is not None:
         _turn(schedule[turned], stage, column_tile)
-    packed = cfg.define_knob("pack", [False, True]).val if nhwc and computed is None else True
+    # Without packing, only one panel lies in memory as it is read.
+    packed = cfg.define_knob("pack", [False, True], default=channels > default_width(group, lanes)).val if nhwc and computed is None else True
     if packed:
-        _pack(schedule[computed if computed is not None else schedule.cache_read(weights, "global", [local])], tile, nhwc, parallel)
+        stored = computed if computed is not None else schedule.cache_read(weights, "global", [local])
+        _pack(schedule[stored], tile, "rqco" if nhwc else "corq" if op.name == "conv2d_transpose" else "ocrq", parallel)
     inputs = [found for found in schedule.stages if getattr(found.op, "tag", "") in ("pad", "activations")]
     for found in inputs[:-1]:
         found.compute_inline()
@@ -112,20 +114,15 @@ def _turn(turned: Any, stage: Any, at: Any) -> None:
     turned.compute_at(stage, at)
 
 
-def _pack(packed: Any, tile: int, nhwc: bool, in_parallel: bool) -> None:
-    """Weights by panels of `tile` output channels, the channels of a panel contiguous."""
-    if nhwc:
-        packed.transform_layout(lambda r, q, c, o: [o // tile, r, q, c, o % tile])
-        r, q, c, o = packed.op.axis
-    else:
-        packed.transform_layout(lambda o, c, r, q: [o // tile, r, q, c, o % tile])
-        o, c, r, q = packed.op.axis
-    panel, channel = packed.split(o, factor=tile)
-    if nhwc:
-        packed.reorder(panel, r, q, c, channel)
+def _pack(packed: Any, tile: int, order: str, in_parallel: bool) -> None:
+    """Weights by panels of `tile` output channels, the channels of a panel contiguous; `order` names the weights' axes."""
+    packed.transform_layout(lambda *at: [at[order.index("o")] // tile, *(at[order.index(axis)] for axis in "rqc"), at[order.index("o")] % tile])
+    axes = dict(zip(order, packed.op.axis, strict=True))
+    panel, channel = packed.split(axes.pop("o"), factor=tile)
+    packed.reorder(panel, *axes.values(), channel)  # read in the order of memory
+    if order[-1] == "o":
         packed.vectorize(channel)
     else:
-        packed.reorder(panel, c, r, q, channel)  # the weights of each channel are read in the order of memory
         packed.unroll(channel)
     if in_parallel:
         packed.parallel(panel)
