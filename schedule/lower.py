@@ -195,7 +195,7 @@ class _Emitter:
         around = loops.enclosing[: len(loops.stage.threads)]
         bound = bound | {variable for variable, _ in around}
         if loops.stage.is_scan:
-            nest = seq(*self._initial_steps(loops), _Nest(self, loops, bound).from_leaf(0, []))
+            nest = seq(*self._initial_steps(loops), _Nest(self, loops, bound).from_leaf(0, loops.guards))
         else:
             nest = _Nest(self, loops, bound).from_leaf(0, [*loops.guards, *self.stored.guards(loops)])
         for variable, extent in reversed(around):
@@ -340,11 +340,14 @@ class _Nest:
             kind = "serial"
         self.emitter.inside_parallel += parallel
         self.bound.add(variable)
+        steps: list[Guard] = []
+        if self.stage.is_scan:  # no step is done twice: what is computed in it is guarded, too
+            steps, guards = [g for g in guards if g.variables <= self.bound], [g for g in guards if not g.variables <= self.bound]
         if self.first_reduce is not None and position >= self.first_reduce:
             body = self.from_leaf_inside(position + 1, guards)
         else:
             body = self.from_leaf(position + 1, guards)
-        body = self._attached_here(leaf, body)
+        body = _guarded(steps, self._attached_here(leaf, body))
         body = seq(*self._prefetches(leaf), body)
         self.emitter.inside_parallel -= parallel
         self.bound.discard(variable)

@@ -290,6 +290,30 @@ def test_a_reduction_in_a_step_factored():
     np.testing.assert_array_equal(got, evaluate(Y, {W: w}))
 
 
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize("splits", [[{"factor": 4}, {"factor": 3}], [{"nparts": 5}, {"factor": 4}], [{"factor": 5}, {"nparts": 2}]])
+def test_no_step_is_done_twice(splits, symbolic):
+    """Parts of a part that do not divide it overlap the next part; where the live steps only are stored, that is no repetition (found by the fuzzer)."""
+    steps = 14
+    length = te.size_var("n") if symbolic else steps
+    X, S = te.placeholder((length,), "int32", name="X"), te.placeholder((length,), "int32", name="S")
+    init = te.compute((1,), lambda t: te.const(5, "int32"), name="init")
+    Y = te.scan(init, te.compute((length,), lambda t: S[t - 1] * 3 + X[t], name="update"), S, name="Y")
+    last = te.compute((1,), lambda _: Y[length - 1], name="last")
+    s = create_schedule(last)
+    axis = Y.op.scan_axis
+    for how in splits:
+        axis = s[Y].split(axis, **how)[1]
+    x = np.arange(steps, dtype="int32")
+    want = 5
+    for t in range(1, steps):
+        want = want * 3 + int(x[t])
+    for function in (lower_schedule(s, [X, last]), tw.lower(s, [X, last])):
+        got = np.zeros(1, "int32")
+        interpret(function, [x, got], {"n": steps} if symbolic else ())
+        assert got[0] == np.int64(want).astype("int32")
+
+
 def test_what_a_scan_refuses():
     p = Program()
     s, args = p.whole()
