@@ -338,6 +338,7 @@ ERRORS = {
     "LogError": (("chain", "tw.autotune.load_best(tw.autotune.Task('matmul', (4, 4, 4)), log='mine.db')"),),
     "TuningError": (),
     "CompileError": (),
+    "EmulatorError": (),
     "InternalError": (),
     "ScheduleWarning": (("matrix", "s[C].parallel(i)\ns[C].parallel(j)\ntw.lower(s, args)"),),
 }
