@@ -16,6 +16,7 @@ from ...tir.target import Target
 from ..space import Config
 from . import cuda
 from .attention import attention
+from .conv1d import conv1d
 from .conv2d import conv2d
 from .depthwise import depthwise
 from .flash_attention import flash_attention
@@ -34,6 +35,7 @@ OPERATOR_TEMPLATES: dict[str, dict[str, OperatorTemplate]] = {
         "batch_matmul": matmul,
         "attention": attention,
         "flash_attention": flash_attention,
+        "conv1d": conv1d,
         "conv2d": conv2d,
         "conv2d_transpose": conv2d,
         "depthwise_conv2d": depthwise,

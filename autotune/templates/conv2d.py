@@ -17,7 +17,7 @@ from ...te.library.operator import Operator
 from ..canonical import constant_shape
 from ..space import Config
 from .general import general
-from .register_tile import ROWS, default_rows, default_width, local_sums, sums_and_weights, tile_widths
+from .register_tile import ROWS, default_rows, default_width, local_sums, pack_channels, sums_and_weights, tile_widths
 from .threads import parallel_knob
 
 _PARALLEL_WORK = 1 << 18  # multiply-adds
@@ -75,7 +75,7 @@ def conv2d(cfg: Config, op: Operator) -> Schedule:
     packed = cfg.define_knob("pack", [False, True], default=channels > default_width(group, lanes)).val if nhwc and computed is None else True
     if packed:
         stored = computed if computed is not None else schedule.cache_read(weights, "global", [local])
-        _pack(schedule[stored], tile, "rqco" if nhwc else "corq" if op.name == "conv2d_transpose" else "ocrq", parallel)
+        pack_channels(schedule[stored], tile, "rqco" if nhwc else "corq" if op.name == "conv2d_transpose" else "ocrq", parallel)
     inputs = [found for found in schedule.stages if getattr(found.op, "tag", "") in ("pad", "activations")]
     for found in inputs[:-1]:
         found.compute_inline()
@@ -112,20 +112,6 @@ def _turn(turned: Any, stage: Any, at: Any) -> None:
     turned.unroll(x)
     turned.vectorize(o)
     turned.compute_at(stage, at)
-
-
-def _pack(packed: Any, tile: int, order: str, in_parallel: bool) -> None:
-    """Weights by panels of `tile` output channels, the channels of a panel contiguous; `order` names the weights' axes."""
-    packed.transform_layout(lambda *at: [at[order.index("o")] // tile, *(at[order.index(axis)] for axis in "rqc"), at[order.index("o")] % tile])
-    axes = dict(zip(order, packed.op.axis, strict=True))
-    panel, channel = packed.split(axes.pop("o"), factor=tile)
-    packed.reorder(panel, *axes.values(), channel)  # read in the order of memory
-    if order[-1] == "o":
-        packed.vectorize(channel)
-    else:
-        packed.unroll(channel)
-    if in_parallel:
-        packed.parallel(panel)
 
 
 def _pad(cfg: Config, stage: Any, nhwc: bool, in_parallel: bool, lanes: int) -> None:

@@ -55,6 +55,25 @@ def default_rows(rows: int, heights: list[int], vectors: int, registers: int) ->
     return min((height for height in heights if height <= max(most, (registers - 2) // vectors)), key=lambda height: (loss(height), -height))
 
 
+def pack_channels(packed: Any, tile: int, order: str, in_parallel: bool) -> None:
+    """Weights of a convolution by panels of `tile` output channels, the channels of a panel contiguous: [o // tile, taps, c, o % tile].
+
+    order   the weights' axes, of which "o" is the output channels, "c" the input channels, and the others are taps
+    """
+    o = order.index("o")
+    inner = sorted((axis for axis in order if axis != "o"), key=lambda axis: (axis == "c", order.index(axis)))
+    packed.transform_layout(lambda *at: [at[o] // tile, *(at[order.index(axis)] for axis in inner), at[o] % tile])
+    axes = dict(zip(order, packed.op.axis, strict=True))
+    panel, channel = packed.split(axes.pop("o"), factor=tile)
+    packed.reorder(panel, *axes.values(), channel)  # read in the order of memory
+    if order[-1] == "o":
+        packed.vectorize(channel)
+    else:
+        packed.unroll(channel)
+    if in_parallel:
+        packed.parallel(panel)
+
+
 def pack_rows(stage: Any, width: int, in_parallel: bool) -> None:
     """Packs an operand whose rows [.., j, k] become panels of `width` rows, k by k: [.., j // width, k, j % width].
 
