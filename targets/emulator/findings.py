@@ -12,7 +12,7 @@ from .report import Access, BankConflicts, Divergence, Index, NotJudged, OutOfBo
 
 # runtime.h: Kind
 RACE_SHARED, RACE_GLOBAL, RACE_BLOCKS, UNINITIALISED, OUT_OF_BOUNDS, READ_ONLY, WILD = range(1, 8)
-BARRIER_SITES, BARRIER_STUCK, BARRIER_EXITED, INACTIVE_LANE, FOREIGN_MASK, FENCED, INDEX = range(8, 15)
+BARRIER_SITES, BARRIER_STUCK, BARRIER_EXITED, INACTIVE_LANE, FOREIGN_MASK, FENCED, INDEX, WARP_SITES = range(8, 16)
 _ACCESS = ("read", "write", "atomic")
 _UNKNOWN_32, _UNKNOWN_64 = 2**32 - 1, 2**64 - 1
 
@@ -69,7 +69,7 @@ class Reader:
             self._add_index(finding)
         elif kind in (WILD, OUT_OF_BOUNDS, READ_ONLY):
             report.out_of_bounds.append(self._out_of_bounds(finding, second))
-        elif kind in (BARRIER_SITES, BARRIER_EXITED, BARRIER_STUCK, INACTIVE_LANE, FOREIGN_MASK):
+        elif kind in (BARRIER_SITES, BARRIER_EXITED, BARRIER_STUCK, INACTIVE_LANE, FOREIGN_MASK, WARP_SITES):
             self._add_divergence(finding, first, second)
         else:
             memory = self._names[finding.memory]
@@ -120,6 +120,10 @@ class Reader:
         if finding.kind == BARRIER_SITES:
             here, there = finding.place, finding.other_place
             reason = f"thread {_text(me)} waits at the barrier of line {here}, thread {_text(other)} at that of line {there}"
+        elif finding.kind == WARP_SITES:
+            if here == there:
+                return  # the compiler made two calls of one
+            reason = f"thread {_text(me)} exchanges values in line {here} with thread {_text(other)} in line {there}, which a GPU does not do"
         elif finding.kind == BARRIER_EXITED:
             if here is None or there is None:
                 self._report.not_judged.append(NotJudged("a thread ended without reaching a barrier, before or after it: lines are unknown"))

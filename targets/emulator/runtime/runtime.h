@@ -22,7 +22,7 @@ enum Check : uint32_t { CHECK_NONE, CHECK_RACE, CHECK_MEMORY };
 /* What was found. Python has the same numbers in findings.py. */
 enum Kind : uint32_t {
   RACE_SHARED = 1, RACE_GLOBAL, RACE_BLOCKS, UNINITIALISED, OUT_OF_BOUNDS, READ_ONLY, WILD,
-  BARRIER_SITES, BARRIER_STUCK, BARRIER_EXITED, INACTIVE_LANE, FOREIGN_MASK, FENCED, INDEX
+  BARRIER_SITES, BARRIER_STUCK, BARRIER_EXITED, INACTIVE_LANE, FOREIGN_MASK, FENCED, INDEX, WARP_SITES
 };
 
 struct Finding { /* one for each kind, pair of places and memory; `count` says how often */
@@ -94,6 +94,7 @@ enum { WAITS_BARRIER = 1, WAITS_COLLECTIVE, WAITS_CONVERGENCE, ENDED };
 struct Slot { /* a collective that some lanes have reached */
   EmulatorComplete* complete;
   unsigned long long argument;
+  const void* place; /* from where the first lane came */
   uint32_t mask, arrived;
   void* lanes[WARP];
 };

@@ -158,7 +158,15 @@ static void arrive(Worker* worker, unsigned mask, void* mine, EmulatorComplete* 
     slot.argument = argument;
     slot.mask = mask;
     slot.arrived = 0;
+    slot.place = place;
     memset(slot.lanes, 0, sizeof slot.lanes);
+  } else if (slot.place != place && complete && worker->launch->check) { /* __syncwarp, which has nothing to complete, may be called at several places */
+    Finding finding = finding_here(worker);
+    finding.kind = WARP_SITES;
+    finding.place = uint64_t(place);
+    finding.other_place = uint64_t(slot.place);
+    finding.other_thread = warp_index * WARP + unsigned(__builtin_ctz(slot.arrived));
+    found(worker, finding);
   }
   slot.lanes[lane] = mine;
   slot.arrived |= 1u << lane;

@@ -250,3 +250,28 @@ def test_dot_products():
         first, second = (np.int8 if kind == "s8" else np.uint8 for kind in (name.split("_")[2], name.split("_")[-1]))
         expected = (a.view(first).astype("i8") * b.view(second).astype("i8")).sum(1) + c
         np.testing.assert_array_equal(row, expected.astype("u4"), name)
+
+
+@pytest.mark.parametrize(("pitch", "ways"), [(64, 8), (72, 1), (32, 4)])
+def test_bank_conflicts_of_ldmatrix(pitch, ways):
+    """Eight rows of 16 bytes at a time: rows 128 bytes apart lie in the same banks, rows 144 bytes apart in all of them."""
+    source = (
+        helpers("tw_ldmatrix_x4", "tw_cp_async_16", "tw_cp_async_commit", "tw_cp_async_wait")
+        + f"""
+extern "C" __global__ void k(const unsigned short *x, unsigned *y) {{
+  __shared__ __align__(16) unsigned short s[32 * {pitch}];
+  for (int i = threadIdx.x; i < {32 * pitch // 8}; i += 32) tw_cp_async_16(s + i * 8, x + i * 8);
+  tw_cp_async_commit();
+  tw_cp_async_wait<0>();
+  __syncthreads();
+  unsigned r[4];
+  tw_ldmatrix_x4(r, s + threadIdx.x * {pitch});
+  for (int i = 0; i < 4; ++i) y[i * 32 + threadIdx.x] = r[i];
+}}
+"""
+    )
+    x, y = np.arange(32 * pitch, dtype=np.uint16), np.empty((4, 32), np.uint32)
+    report = tw.emulate_cuda(source, "k", grid=1, block=32, args=[x, y], check="memory")
+    assert report.max_bank_conflict == ways, report
+    for traffic in report.transactions:  # each byte of x and y is moved once
+        assert traffic.sectors == traffic.ideal == {"x": x, "y": y}[traffic.buffer].nbytes // 32, report

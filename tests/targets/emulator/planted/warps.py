@@ -245,6 +245,11 @@ WARP_FAULTS = [
     Planted("pairs: lanes past the end leave the loop to vote", PAIRS,
             (("t = 0; t < n; t += 32", "t = threadIdx.x; t < n; t += 32"), ("int j = t + threadIdx.x", "int j = t")),
             "divergence", None, ("large = ", "sum += fmaxf"), pairs, 1, 32),
+    Planted("two levels: each branch has a shuffle of its own", TWO_LEVELS,
+            (("    sum = i < 8 ? part[i] : 0;\n", ""), ("half /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, half);\n    if",
+              "half /= 2) {\n      if (i < 8)\n        sum = (half == 4 ? part[i] : sum) + __shfl_xor_sync(0xffffffffu, half == 4 ? part[i] : sum, half);\n"
+              "      else\n        sum = __shfl_xor_sync(0xffffffffu, 0.0f, half);\n    }\n    if")),
+            "divergence", None, ("sum = (half == 4", "sum = __shfl_xor"), block_sums, 3, 256),
     Planted("masked: a lane of the other half is read", MASKED, (("0x0000ffffu, value, 8)", "0x0000ffffu, value, 16)"),),
             "divergence", None, ("0x0000ffffu",), masked, 1, 32),
     Planted("masked: the mask is that of the other half", MASKED, (("0xffff0000u", "0x0000ffff"),), "divergence", None, ("0x0000ffff, value",), masked, 1, 32),
