@@ -67,6 +67,24 @@ def test_spills_and_local_arrays_are_told(cuda_compiler):
     assert compile_cuda(source, Target("cuda")).usage["indexed"].stack_bytes == 256
 
 
+@pytest.mark.parametrize("spills, kept", [((8, 0), "second"), ((8, 12), "first"), ((0, 0), "first")])
+def test_spilled_registers_are_tried_again_with_all_there_are(spills, kept, monkeypatch, tmp_path):
+    asked = []
+
+    def run(compiler, target, folder, more):
+        asked.append(more)
+        (folder / "kernel.cubin").write_text("first" if not more else "second")
+        (folder / "kernel.ptx").write_text("first" if not more else "second")
+        log = f"Compiling entry function 'k' for 'sm_90'\n 0 bytes stack frame, {spills[len(asked) - 1]} bytes spill stores\nUsed 64 registers"
+        return ["command"], log, 0
+
+    monkeypatch.setattr(cuda_toolchain, "_run_nvcc", run)
+    _, log, _ = cuda_toolchain._run(cuda_toolchain.CudaCompiler("nvcc", "nvcc", "13"), Target("cuda"), tmp_path)
+    assert asked == ([(), ("--maxrregcount=255",)] if spills[0] else [()])
+    assert (tmp_path / "kernel.cubin").read_text() == (tmp_path / "kernel.ptx").read_text() == kept
+    assert parse_usage(log)["k"].spill_bytes == spills[kept == "second"]
+
+
 def test_what_ptxas_says():
     log = """ptxas info    : 0 bytes gmem
 ptxas info    : Compiling entry function 'first' for 'sm_90'
