@@ -1,4 +1,4 @@
-"""The command line: tune, replay, show, run, log, doctor.
+"""The command line: tune, replay, show, run, log, emulate, doctor.
 
 Every command says what is wrong with a request in one sentence on standard error and exits with 1 (2 for misused options), never with a
 traceback. Results go to standard output, progress and remarks to standard error.
@@ -27,6 +27,8 @@ from .autotune.tuner import SEARCHES, tune
 from .autotune.verify import make_check
 from .compiler import build, lower
 from .targets.doctor import examine
+from .targets.emulator import emulate_cuda
+from .targets.emulator.command import ARGUMENT_HELP, parse_argument, parse_dimensions
 from .targets.timer import format_seconds, measure
 from .te.library import OPERATORS
 from .tir.errors import ArgumentError, LogError, TilewrightError
@@ -270,6 +272,61 @@ def log_list(log: str | None, limit: int, operator: str | None) -> None:
     )
 
 
+@cli.command(
+    "emulate",
+    short_help="Run a kernel of a CUDA file on the CPU, and check it.",
+    epilog="""
+\b
+Examples:
+  tilewright emulate reverse.cu --kernel reverse --grid 4 --block 64 --arg float32:256:random --arg float32:256 --check race
+  tilewright emulate gemm.cu --kernel gemm --grid 8,8 --block 16,16 --arg a.npy --arg b.npy --arg float32:128x128 --arg 128 --save 2=c.npy
+  tilewright emulate gemm.cu --kernel "gemm<float, 16>" --grid 8,8 --block 16,16 --arg ... --check memory
+The status is 1 where a check finds a fault.
+""",
+)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.option("--kernel", required=True, help="The kernel's name, or an expression such as 'scale<float>'.")
+@click.option("--grid", required=True, help="Blocks: a number or up to three, x first: 8,8.")
+@click.option("--block", required=True, help="Threads of a block: a number or up to three, x first: 16,16.")
+@click.option("--arg", "texts", multiple=True, metavar="ARG", help=ARGUMENT_HELP)
+@click.option("--check", type=click.Choice(["race", "memory"]), help="race: races, bounds, initialisation, divergence; memory: coalescing, bank conflicts.")
+@click.option("--shared-bytes", type=click.IntRange(min=0), default=0, help="Dynamic shared memory of a block.")
+@click.option("--arch", default="sm_90", show_default=True, help="What __CUDA_ARCH__ says.")
+@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0.01), help="Seconds after which the launch ends with an error.")
+@click.option("--save", "saves", multiple=True, metavar="N=FILE.npy", help="Write argument N (from 0) to a file afterwards.")
+def emulate_command(
+    file: str,
+    kernel: str,
+    grid: str,
+    block: str,
+    texts: Sequence[str],
+    check: str | None,
+    shared_bytes: int,
+    arch: str,
+    timeout_s: float | None,
+    saves: Sequence[str],
+) -> None:
+    """Compile FILE.cu for the CPU, run one of its kernels, and say what the check found. Host code in the file is not run."""
+    arguments = [parse_argument(text, number) for number, text in enumerate(texts)]
+    files = [(_saved_argument(text, arguments), text.partition("=")[2]) for text in saves]
+    start = time.perf_counter()
+    report = emulate_cuda(
+        Path(file).read_text(), kernel, parse_dimensions("grid", grid), parse_dimensions("block", block), arguments, check,
+        shared_bytes=shared_bytes, arch=arch, timeout_s=timeout_s,
+    )  # fmt: skip
+    print(f"compiled and run in {format_seconds(time.perf_counter() - start)}", file=sys.stderr)
+    for array, path in files:
+        np.save(path, array)
+    if check is not None:
+        click.echo(str(report))
+    elif not files:
+        for number, argument in enumerate(arguments):
+            if isinstance(argument, np.ndarray):
+                click.echo(f"argument {number}: {np.array2string(argument, threshold=16, edgeitems=4)}")
+    if report.faults:
+        sys.exit(1)
+
+
 @cli.command("doctor", short_help="Compilers, versions, this machine's peaks.", epilog="\b\nExample:\n  tilewright doctor\n")
 def doctor_command() -> None:
     """What this machine has: compilers and their versions, measured peak speed and memory bandwidth."""
@@ -277,6 +334,16 @@ def doctor_command() -> None:
 
 
 # ---- shared by the commands
+
+
+def _saved_argument(text: str, arguments: Sequence[Any]) -> np.ndarray[Any, Any]:
+    number, equals, path = text.partition("=")
+    if not equals or not number.isdecimal() or not path.endswith(".npy"):
+        raise ArgumentError(f"--save {text}: expected N=FILE.npy, for example 2=out.npy")
+    argument = arguments[int(number)] if int(number) < len(arguments) else None
+    if not isinstance(argument, np.ndarray):
+        raise ArgumentError(f"--save {text}: argument {number} is no array")
+    return argument
 
 
 def _existing(log: str | None) -> Path:

@@ -337,6 +337,7 @@ ERRORS = {
     "PipelineError": (("chain", "from tilewright.tir.passes.pipeline import Pipeline, Vectorize\nPipeline('mine', start=(), passes=[Vectorize()], end=())"),),
     "LogError": (("chain", "tw.autotune.load_best(tw.autotune.Task('matmul', (4, 4, 4)), log='mine.db')"),),
     "TuningError": (),
+    "EmulatorError": (("chain", "tw.emulate_cuda('__global__ void k() { if (threadIdx.x == 5) __trap(); }', 'k', grid=1, block=32, args=[])"),),
     "CompileError": (),
     "EmulatorError": (),
     "InternalError": (),

@@ -33,7 +33,7 @@ class Program:
     """CUDA C++ source, compiled for the emulator.
 
     `kernels`: expressions that name the kernels to launch ("scale", "ns::scale<float, 4>"); None: every plain `__global__` function of the source.
-    `check`: None, "race" or "memory". `arch`: what `__CUDA_ARCH__` is, for example 900. `report` grows with every launch until `clear_report`.
+    `check`: None, "race" or "memory". `arch`: what `__CUDA_ARCH__` is: 900 for sm_90. `report` grows with every launch until `clear_report`.
 
         program = Program(source, ["scale"], check="race")
         program.launch("scale", grid=(4, 1, 1), block=(64, 1, 1), shared_bytes=0, args=[x, y, 2.0])
@@ -179,7 +179,8 @@ class Program:
         parameter_names = cuda_source.parameter_names(self._source, _plain_name(kernel))
         for copy in placed:
             number = copy.numbers[0]
-            name = parameter_names[number] if len(parameter_names) == len(self._parameters[kernel]) else f"argument {number}"
+            known = len(parameter_names) == len(self._parameters[kernel]) and parameter_names[number]
+            name = known or f"argument {number}"
             add(name, "global", MEMORY_ARGUMENT, copy.address, copy.array.nbytes, copy.zone, copy.read_only)
         for variable in symbols.variables:
             quiet = is_own(variable) or (variable.thread_local and variable.size == 8 and variable.name in self._kernels.dynamic_names)

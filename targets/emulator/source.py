@@ -99,7 +99,7 @@ def needs_standard_headers(source: str) -> bool:
 
 
 def parameter_names(source: str, kernel: str) -> list[str]:
-    """The names of a kernel's parameters as far as they can be read; [] where they cannot."""
+    """The names of a kernel's parameters; "" where one cannot be read, [] where the kernel is not found."""
     blank = _blank(source)
     match = re.search(rf"__global__\b[^;{{}}]*?\b{re.escape(kernel)}\s*\(", blank)
     if match is None:
@@ -108,9 +108,9 @@ def parameter_names(source: str, kernel: str) -> list[str]:
     for at in range(match.end(), len(blank)):
         depth += (blank[at] in "([{<") - (blank[at] in ")]}>")
         if depth == 0 or (depth == 1 and blank[at] == ","):
-            name = re.search(r"(\w+)\s*(?:\[[^\]]*\]\s*)*(?:=.*)?\Z", blank[start:at], re.DOTALL)
-            if name:
-                names.append(name[1])
+            if blank[start:at].strip():
+                name = re.search(r"(\w+)\s*\)?\s*(?:\[[^\]]*\]\s*)*(?:=.*)?\Z", blank[start:at], re.DOTALL)
+                names.append(name[1] if name else "")
             start = at + 1
         if depth == 0:
             return names

@@ -48,8 +48,8 @@ def source_name(symbol: str) -> str:
     if not symbol.startswith("_Z"):
         return re.sub(r"\.\d+$", "", symbol)
     best = symbol
-    for match in re.finditer(r"\d+", symbol):
-        start, length = match.end(), int(match[0])
+    for match in re.finditer(r"(?=(\d+))", symbol):  # also the 7 of "_117outside", where what comes before ends with a digit
+        start, length = match.end(1), int(match[1])
         name = symbol[start : start + length]
         if len(name) == length and re.fullmatch(r"[A-Za-z_]\w*", name) and re.fullmatch(r"E?(_\d+)?(\.\d+)?", symbol[start + length :]):
             best = name

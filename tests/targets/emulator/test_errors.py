@@ -43,6 +43,7 @@ def arguments():
         ({"block": (1, 1, 65)}, tw.TargetError, r"block.z is 65, expected 1 to 64"),
         ({"shared_bytes": -1}, tw.TargetError, r"shared_bytes=-1: expected 0 to 232448"),
         ({"shared_bytes": 1 << 20}, tw.TargetError, r"shared_bytes=1048576"),
+        ({"arch": "90"}, tw.ArgumentError, r"arch='90': expected sm_NN"),
         ({"timeout_s": 0}, tw.ArgumentError, r"timeout_s=0: expected a positive number of seconds"),
         ({"threads": 0}, tw.ArgumentError, r"threads=0: expected a positive number"),
     ],
