@@ -339,7 +339,6 @@ ERRORS = {
     "TuningError": (),
     "EmulatorError": (("chain", "tw.emulate_cuda('__global__ void k() { if (threadIdx.x == 5) __trap(); }', 'k', grid=1, block=32, args=[])"),),
     "CompileError": (),
-    "EmulatorError": (),
     "InternalError": (),
     "ScheduleWarning": (("matrix", "s[C].parallel(i)\ns[C].parallel(j)\ntw.lower(s, args)"),),
 }
