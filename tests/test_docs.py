@@ -66,6 +66,12 @@ def test_the_page_on_kernels_runs(tmp_path, monkeypatch):
     assert prototype in header and "cc main.c ./scaled_exp.so -lm -fopenmp" in header
 
 
+def test_the_page_on_gpus_runs(capsys):
+    """Its asserts say what it claims; a small matrix is as good as a large one."""
+    exec(program("docs/cuda.md", ("N = 1024", "N = 128")), {})
+    assert "__syncthreads();" in capsys.readouterr().out
+
+
 def test_the_programs_on_tuning_run(tmp_path):
     """As a script, as its reader would have it: templates of a script reach the workers as source."""
     made = "A = te.placeholder((8,), name='A')\nB = C = te.compute((8,), lambda i: A[i] + 1.0, name='C')\n"
