@@ -27,7 +27,7 @@ def flash_attention(cfg: Config, op: Operator) -> Schedule:
     schedule = create_schedule(op.output.op)
     stage = {found.name: found for found in schedule.stages}
     query_rows, depth = constant_shape(op.output)[2:]
-    block_keys = stage["T"].op.axis[-1].dom.extent
+    block_keys: int = stage["T"].op.axis[-1].dom.extent
     out, scan = stage["O"], stage["over_keys"]
     element = stage["T"].outputs[0].dtype.bytes
 
