@@ -278,14 +278,17 @@ class LoopPrimitives(StageState):
             for i in range(100):            for i in thread[blockIdx.x](100):
                 ...                             ...
 
-        Raises ScheduleError if the axis is bound or marked already, or `thread` is not a thread axis, or (when lowered: a stage inside another computes less)
-        has a smaller extent than the axis.
+        Raises ScheduleError if the axis is bound or marked already, is reduced in an order that matters, or `thread` is not a thread axis, or (when
+        lowered: a stage inside another computes less) has a smaller extent than the axis.
         """
         self.leaf(axis, "bind")
         if not isinstance(thread, IterVar) or thread.kind != "thread":
             raise ScheduleError(f"bind on stage {self.name}: expected a thread axis such as te.thread_axis('threadIdx.x'), found {thread!r}")
         if axis.kind == "ordered":
             self._refuse_reduce(axis, "bind", "")
+        if axis.kind == "reduce" and not self.op.reducer.associative:
+            raise ScheduleError(f"bind on stage {self.name}: axis {self.axis_name(axis)} is reduced by {self.op.reducer.name!r}, whose order matters "
+                                "(associative=False), but threads reduce their shares at once; bind a data-parallel axis")  # fmt: skip
         mark = self.marks.get(axis)
         if mark is not None and mark.thread is not None:
             raise ScheduleError(f"bind on stage {self.name}: axis {self.axis_name(axis)} is already bound to {mark.thread.thread_tag}")

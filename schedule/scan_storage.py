@@ -46,7 +46,7 @@ class ScanStorage:
         for loops in all_loops:
             if loops.stage.is_scan:
                 self.elsewhere += loops.stage.op.update
-            if loops.stage.is_scan and loops.stage.attach.kind == "root":
+            if loops.stage.is_scan and loops.stage.attach.kind == "root" and not loops.stage.threads:  # those around it run it again before they are threads
                 for number in range(len(loops.stage.outputs)):
                     self._place_initial(loops, number)
 

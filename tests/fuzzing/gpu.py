@@ -77,7 +77,7 @@ class _GpuScheduler(Scheduler):
             spatial = [axis for axis in [self.tried(stage.fuse)] if axis is not None] if not stage.leaf_iter_vars else []
         reduced = [a for a in stage.leaf_iter_vars if a.kind == "reduce"]
         taken = None
-        if reduced and (rng.random() < 0.5 or not spatial):
+        if reduced and stage.op.reducer.associative and (rng.random() < 0.5 or not spatial):
             taken = self.across(stage, rng.choice(reduced))
         blocks, threads, rest = [], [], []
         for axis in spatial[: rng.choice((1, 2, 2))]:
