@@ -122,8 +122,18 @@ class GuardFinder:
                 depth = self._bound.get(variable, -1)
                 depths.add(depth)
                 depth_of[atom] = max(depth_of[atom], depth)
-        if not from_if and not any(d >= 0 and self._loops[d].kind in FAST_KINDS for d in depths):
+        if not from_if and not any(0 <= d < len(self._loops) and self._loops[d].kind in FAST_KINDS for d in depths):
             return  # the same for all lanes and copies
+        chosen = self._chosen(condition, from_if, terms, constant, depth_of, depths)
+        if chosen is not None:
+            depth, guard = chosen
+            lanes = any(d >= 0 and self._loops[d].kind == "vectorized" for d in depths if d < len(self._loops))
+            guard.weight = (1 + from_if + 2 * lanes) if wanted else 0
+            self.guards_at.setdefault(self._loops[depth].var, []).append(guard)
+            self._around.setdefault(self._loops[depth].var, frozenset(each.var for each in self._loops[:depth]))
+
+    def _chosen(self, condition: Expr, from_if: bool, terms: Terms, constant: int, depth_of: dict[Expr, int], depths: set[int]) -> tuple[int, Guard] | None:
+        """The depth of the loop to split for a condition, and the guard there."""
         chosen: tuple[int, Guard] | None = None
         settled = False
         for depth in sorted(depths, reverse=True):
@@ -144,12 +154,7 @@ class GuardFinder:
             (depth,) = depths
             candidate = self._at(depth, condition, terms, constant, depth_of)
             chosen = None if candidate is None else (depth, candidate[0])
-        if chosen is not None:
-            depth, guard = chosen
-            lanes = any(d >= 0 and self._loops[d].kind == "vectorized" for d in depths)
-            guard.weight = (1 + from_if + 2 * lanes) if wanted else 0
-            self.guards_at.setdefault(self._loops[depth].var, []).append(guard)
-            self._around.setdefault(self._loops[depth].var, frozenset(each.var for each in self._loops[:depth]))
+        return chosen
 
     def affordable(self, max_copies: int) -> dict[Var, list[Guard]]:
         """The guards of the loops to split: those that matter most first, as long as no body would get too many copies; inner loops before outer ones."""
@@ -214,6 +219,64 @@ class GuardFinder:
             found = None
         self._variables[e] = found
         return found
+
+
+_INNERMOST = 1 << 30
+
+
+class KernelGuards(GuardFinder):
+    """Those of kernels. A guard is split where all threads of a block decide alike: threads count as loops inside all others, and a serial loop is split
+    only at a place that blocks and sizes tell; else the body of the kernel is, into that of whole tiles and that of others.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._body = -1  # the depth of the innermost loop over threads
+
+    def statement(self, s: Stmt, in_fast: bool) -> None:
+        if s.__class__ is not For or not (s.thread or "").startswith("threadIdx"):  # type: ignore[attr-defined]
+            super().statement(s, in_fast or self._body >= 0 and s.__class__ is For)
+            return
+        self._bound[s.var] = _INNERMOST  # type: ignore[attr-defined]
+        before = self._body
+        if not (s.body.__class__ is For and (s.body.thread or "").startswith("threadIdx")):  # type: ignore[attr-defined]
+            self._body = len(self._loops)
+        self._loops.append(s)  # type: ignore[arg-type]
+        self.statement(s.body, in_fast)  # type: ignore[attr-defined]
+        self._loops.pop()
+        self._body = before
+        del self._bound[s.var]  # type: ignore[attr-defined]
+
+    def _chosen(self, condition: Expr, from_if: bool, terms: Terms, constant: int, depth_of: dict[Expr, int], depths: set[int]) -> tuple[int, Guard] | None:
+        if self._body < 0:
+            return None
+        outermost = min((d for d in depths if self._body < d < _INNERMOST and self._loops[d].kind == "serial"), default=None)
+        if outermost is not None:
+            candidate = self._at(outermost, condition, terms, constant, depth_of)
+            if candidate is not None and candidate[0].step and candidate[1]:
+                if not candidate[0].rest or self._loops[outermost].constant_extent is None:  # a loop over registers keeps its constant extent
+                    return outermost, candidate[0]
+        guard = self._for_whole_body(condition, terms, constant, depth_of)
+        return None if guard is None else (self._body, guard)
+
+    def _for_whole_body(self, condition: Expr, terms: Terms, constant: int, depth_of: dict[Expr, int]) -> Guard | None:
+        """The guard that asks whether a condition holds for all threads and iterations of a block; None where blocks do not matter."""
+        least = most = 0
+        rest: Terms = {}
+        for atom, factor in terms.items():
+            if depth_of[atom] < self._body:
+                rest[atom] = factor
+                continue
+            variables = self._variables_of(atom)
+            low, high = constant_bounds(atom)
+            if variables is None or low is None or high is None or any(self._bound.get(v, -1) < self._body for v in variables):
+                return None
+            least += factor * (low if factor > 0 else high)
+            most += factor * (high if factor > 0 else low)
+        if not rest or least == most:
+            return None
+        kind = INT64 if any(atom.dtype is INT64 for atom in terms) else INT32
+        return Guard([condition], 0, rest, constant, least, most, kind)
 
 
 def _has_fast_loop(s: Stmt, memo: dict[int, bool]) -> bool:

@@ -31,7 +31,7 @@ from ..stmt import Allocate, Bind, For, Func, If, Produce, Seq, Stmt, seq
 from ..verify import CLOSED, FLAT, PARTITIONED, TYPED
 from ..visit import Substitute
 from .copies import Copy
-from .guards import FAST_KINDS, Guard, GuardFinder
+from .guards import FAST_KINDS, Guard, GuardFinder, KernelGuards
 from .manager import Pass
 
 if TYPE_CHECKING:
@@ -40,16 +40,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Partition(Pass):
-    """Split loops so that guards leave the bodies where they cost most. Options: `max_copies` of a body."""
+    """Split loops so that guards leave the bodies where they cost most. Options: `max_copies` of a body; `of_kernels`: split where all threads of a block
+    decide alike, the body of a kernel into one for whole tiles and one for others, and serial loops where blocks and sizes tell.
+    """
 
     name: ClassVar[str] = "partition"
     requires: ClassVar[tuple[str, ...]] = (TYPED, CLOSED, FLAT)
     gives: ClassVar[tuple[str, ...]] = (PARTITIONED,)
 
     max_copies: int = 4
+    of_kernels: bool = False
 
     def run(self, func: Func, target: Target) -> Func:
-        finder = GuardFinder()
+        finder = KernelGuards() if self.of_kernels else GuardFinder()
         finder.statement(func.body, False)
         guards_at = finder.affordable(self.max_copies)
         return func.with_body(_Splitter(guards_at, self.max_copies).statement(func.body)[0]) if guards_at else func

@@ -78,7 +78,7 @@ def _c() -> Pipeline:
 def _cuda() -> Pipeline:
     return Pipeline(
         "cuda",
-        start=(*START, PARTITIONED),  # guards stay: a loop cut short for some threads keeps its buffer out of registers
+        start=START,
         passes=(
             WarpMemory(),  # before threads are bound: what a warp holds is filled like what a block holds
             BindThreads(),  # until then the function means what it says when its loops run one after another
@@ -88,6 +88,7 @@ def _cuda() -> Pipeline:
             Simplify(),  # decides conditions, before they decide what is uniform
             Barriers(),  # while indices have their dimensions, each a statement of its own about who touches what
             Flatten(),  # one index per access
+            Partition(of_kernels=True),  # so that whole tiles are read in vectors
             Vectorize(),  # of what is left inside one thread
             SharedMemory(),  # knows where the barriers are
             Storage(),  # local buffers and the workspace of the call
@@ -97,7 +98,7 @@ def _cuda() -> Pipeline:
             Narrow(),  # after all that does exact arithmetic
             Legalize(),  # what C++ has no words for
         ),
-        end=(TYPED, CLOSED, IN_BOUNDS, THREADS_BOUND, SYNCED, FLAT, NO_VECTOR_LOOPS, PLACED, UNROLLED, NARROW, EMITTABLE),
+        end=(TYPED, CLOSED, IN_BOUNDS, THREADS_BOUND, SYNCED, FLAT, PARTITIONED, NO_VECTOR_LOOPS, PLACED, UNROLLED, NARROW, EMITTABLE),
     )
 
 
