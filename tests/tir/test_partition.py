@@ -5,8 +5,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+import tilewright as tw
+from tilewright import te
+from tilewright.schedule import lower_schedule
 from tilewright.tir.expr import Buffer, Const, Var, as_expr, const, if_then_else, load, logical_and
 from tilewright.tir.interp import interpret
+from tilewright.tir.passes import StopAfter, Verify, pipeline_for
 from tilewright.tir.passes.partition import Partition
 from tilewright.tir.stmt import Allocate, For, Func, If, Produce, Seq, nested, seq, store
 from tilewright.tir.target import Target
@@ -255,3 +259,29 @@ def test_random_guards_mean_the_same(steps, extents, kinds, low, width, as_value
         body = If(inside, store(c, where, read + 1.0))
     func = function(nested(loops, body), a, c)
     agree(func, partitioned(func))
+
+
+def test_kernels_have_a_body_for_whole_tiles(golden):
+    """Where all threads of a block decide alike: by the block, and by the iteration of a serial loop; never by the thread."""
+    A = te.placeholder((50, 33), name="A")
+    k = te.reduce_axis((0, 33), name="k")
+    C = te.compute((50,), lambda i: te.sum(A[i, k], axis=k), name="C")
+    s = te.create_schedule(C.op)
+    S, L = s.cache_read(A, "shared", [C]), s.cache_write(C, "local")
+    io, ii = s[C].split(s[C].op.axis[0], factor=8)
+    s[C].bind(io, te.thread_axis("blockIdx.x"))
+    s[C].bind(ii, te.thread_axis("threadIdx.x"))
+    s[L].compute_at(s[C], ii)
+    ko, ki = s[L].split(s[L].op.reduce_axis[0], factor=4)
+    s[S].compute_at(s[L], ko)
+    s[S].bind(s[S].op.axis[0], te.thread_axis("threadIdx.x"))
+    s[S].vectorize(s[S].op.axis[1])
+    func = lower_schedule(s, [A, C], "k")
+    target = tw.Target("cuda", device="emulator")
+    text = str(pipeline_for("cuda").run(func, target, [Verify(2), StopAfter("vectorize")]))
+    golden("partition_of_a_kernel.txt", text + "\n")
+    assert text.index("if blockIdx.x * 8 <= 42:") < text.index("for k.outer in range(8)") < text.index("else:")
+    done = pipeline_for("cuda").run(func, target, [Verify(2)])
+    a, c = np.random.default_rng(2).standard_normal((50, 33)).astype("f"), np.zeros(50, "f")
+    interpret(done, [a, c], threads="barriers", seed=1)
+    np.testing.assert_allclose(c, a.sum(1), rtol=1e-4, atol=1e-5)

@@ -234,30 +234,31 @@ class KernelGuards(GuardFinder):
         self._body = -1  # the depth of the innermost loop over threads
 
     def statement(self, s: Stmt, in_fast: bool) -> None:
-        if s.__class__ is not For or not (s.thread or "").startswith("threadIdx"):  # type: ignore[attr-defined]
-            super().statement(s, in_fast or self._body >= 0 and s.__class__ is For)
+        if not isinstance(s, For) or not _over_threads(s):
+            super().statement(s, in_fast or (self._body >= 0 and isinstance(s, For)))
             return
-        self._bound[s.var] = _INNERMOST  # type: ignore[attr-defined]
+        self._bound[s.var] = _INNERMOST
         before = self._body
-        if not (s.body.__class__ is For and (s.body.thread or "").startswith("threadIdx")):  # type: ignore[attr-defined]
+        if not _over_threads(s.body):
             self._body = len(self._loops)
-        self._loops.append(s)  # type: ignore[arg-type]
-        self.statement(s.body, in_fast)  # type: ignore[attr-defined]
+        self._loops.append(s)
+        self.statement(s.body, in_fast)
         self._loops.pop()
         self._body = before
-        del self._bound[s.var]  # type: ignore[attr-defined]
+        del self._bound[s.var]
 
     def _chosen(self, condition: Expr, from_if: bool, terms: Terms, constant: int, depth_of: dict[Expr, int], depths: set[int]) -> tuple[int, Guard] | None:
         if self._body < 0:
             return None
         outermost = min((d for d in depths if self._body < d < _INNERMOST and self._loops[d].kind == "serial"), default=None)
-        if outermost is not None:
-            candidate = self._at(outermost, condition, terms, constant, depth_of)
-            if candidate is not None and candidate[0].step and candidate[1]:
-                if not candidate[0].rest or self._loops[outermost].constant_extent is None:  # a loop over registers keeps its constant extent
-                    return outermost, candidate[0]
-        guard = self._for_whole_body(condition, terms, constant, depth_of)
-        return None if guard is None else (self._body, guard)
+        candidate = None if outermost is None else self._at(outermost, condition, terms, constant, depth_of)
+        if outermost is not None and candidate is not None:
+            guard, pays = candidate
+            keeps_registers = not guard.rest or self._loops[outermost].constant_extent is None  # a loop over them stays of constant extent
+            if guard.step and pays and keeps_registers:
+                return outermost, guard
+        of_blocks = self._for_whole_body(condition, terms, constant, depth_of)
+        return None if of_blocks is None else (self._body, of_blocks)
 
     def _for_whole_body(self, condition: Expr, terms: Terms, constant: int, depth_of: dict[Expr, int]) -> Guard | None:
         """The guard that asks whether a condition holds for all threads and iterations of a block; None where blocks do not matter."""
@@ -277,6 +278,10 @@ class KernelGuards(GuardFinder):
             return None
         kind = INT64 if any(atom.dtype is INT64 for atom in terms) else INT32
         return Guard([condition], 0, rest, constant, least, most, kind)
+
+
+def _over_threads(s: Stmt) -> bool:
+    return isinstance(s, For) and s.thread is not None and s.thread.startswith("threadIdx")
 
 
 def _has_fast_loop(s: Stmt, memo: dict[int, bool]) -> bool:
