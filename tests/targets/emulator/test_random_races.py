@@ -159,6 +159,27 @@ def oracle(kernel: Kernel) -> tuple[dict[str, set[frozenset[int]]], bool]:
     return races, uninitialised
 
 
+def results(kernel: Kernel) -> tuple[np.ndarray, np.ndarray]:
+    """What a kernel without races leaves in g and out: statement by statement, thread by thread."""
+    g, sums = [0] * WORDS, {}
+    for b in range(kernel.blocks):
+        memory = {"s": list(range(WORDS)), "g": g}
+        mine = [0] * kernel.threads
+        for trips, body in kernel.parts:
+            for t, statement, i in itertools.product(range(trips), body, range(kernel.threads)):
+                names = {"i": i, "b": b, "t": t}
+                if statement.kind in ("barrier", "warp") or not eval(statement.condition.replace("/", "//"), names):
+                    continue
+                array, word = memory[statement.array], eval(statement.index.replace("/", "//"), names) % WORDS
+                if statement.kind == "read":
+                    mine[i] += array[word]
+                else:
+                    array[word] = mine[i] if statement.kind == "write" else array[word] + 1
+        sums[b] = mine
+    wrapped = [np.array(values, dtype=object) % 2**32 for values in (g, [value for b in range(kernel.blocks) for value in sums[b]])]
+    return wrapped[0].astype(np.uint32).view(np.int32), wrapped[1].astype(np.uint32).view(np.int32)
+
+
 def check(program: Program, kernel: Kernel, source: str, name: str, label: str) -> None:
     races, uninitialised = oracle(kernel)
     g, out = np.zeros(WORDS, np.int32), np.zeros(kernel.blocks * kernel.threads, np.int32)
@@ -182,6 +203,9 @@ def check(program: Program, kernel: Kernel, source: str, name: str, label: str) 
             assert any(lines == pair or (lines < pair and "unknown line" in entry) for pair in races[array]), (entry, about)
     if not races:
         assert bool(report.uninitialised) == uninitialised, about
+        if not uninitialised:
+            for found_values, expected in zip((g, out), results(kernel), strict=True):
+                np.testing.assert_array_equal(found_values, expected, about)
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
