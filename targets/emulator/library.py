@@ -170,5 +170,8 @@ def _error(command: list[str], entry: Path, stderr: str) -> CompileError | Targe
         return TargetError(f"{command[0]} cannot compile C++, which the CUDA emulator needs: install g++ (or clang), or set TILEWRIGHT_CC")
     errors = [line for line in stderr.splitlines() if re.search(r"\berror:|undefined reference|undefined symbol", line)]
     shown = "\n".join(f"  {line}" for line in (errors or stderr.splitlines() or ["(it said nothing)"])[:8])
+    if "Assembler messages" in stderr or re.search(r"constraint", "\n".join(errors)):
+        shown += "\n  The emulator cannot run PTX in asm(). It has functions for much of what needs it: <cuda_pipeline.h> (cp.async), <mma.h> (wmma),"
+        shown += "\n  <tilewright_ptx.h> (mma.sync, ldmatrix, dp4a ...); #ifdef EMULATOR_ARCH tells which compiler reads the source."
     message = f"the CUDA source does not compile for the emulator:\n{shown}\n  source:  {entry / SOURCE_NAME}\n  command: (cd {entry} && {' '.join(command)})"
     return CompileError(message, command, str(entry / SOURCE_NAME), stderr)

@@ -275,3 +275,11 @@ extern "C" __global__ void k(const unsigned short *x, unsigned *y) {{
     assert report.max_bank_conflict == ways, report
     for traffic in report.transactions:  # each byte of x and y is moved once
         assert traffic.sectors == traffic.ideal == {"x": x, "y": y}[traffic.buffer].nbytes // 32, report
+
+
+@pytest.mark.parametrize(
+    "text", ['unsigned r; asm volatile("mov.u32 %0, %%laneid;" : "=r"(r)); *x = r;', 'float r; asm("ex2.approx.f32 %0, %1;" : "=f"(r) : "f"(*x)); *x = r;']
+)
+def test_ptx_in_asm_is_refused_with_advice(text):
+    with pytest.raises(tw.CompileError, match=r"cannot run PTX in asm\(\).*cuda_pipeline.h"):
+        tw.emulate_cuda(f'extern "C" __global__ void k(float *x) {{ {text} }}', "k", grid=1, block=1, args=[np.zeros(1, "f")])
