@@ -113,6 +113,10 @@ class Library:
         except OSError:
             raise TargetError(f"{self.path} has no symbol {symbol!r}") from None
 
+    def address(self, symbol: str) -> int:
+        """Where an exported symbol lies, as long as the library is loaded. A TargetError where it has none of that name."""
+        return self._address(symbol)[1]
+
     def function(self, symbol: str, argument_types: Sequence[type], result_type: type | None = ctypes.c_int32) -> Callable[..., Any]:
         """A C function as a callable that releases the GIL while it runs and keeps the library loaded."""
         handle, address = self._address(symbol)

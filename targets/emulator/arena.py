@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ...tir.errors import ArgumentError
 
 _LEAST_ZONE_BYTES, _MOST_ZONE_BYTES = 1 << 20, 64 << 20
+_MOST_BYTES = (1 << 32) - 1
 _ALIGNMENT = mmap.PAGESIZE  # of each copy; cudaMalloc aligns to 256 bytes
 
 
@@ -34,8 +35,11 @@ class Placed:
 def place(arrays: Mapping[int, NDArray[Any]]) -> Iterator[list[Placed]]:
     """Copies of the arrays; what was written to them is copied back at the end. An array that is passed twice has one copy.
 
-    Raises ArgumentError where two arrays overlap without being the same.
+    Raises ArgumentError where two arrays overlap without being the same, and for one that is too large.
     """
+    for number, array in arrays.items():
+        if array.nbytes > _MOST_BYTES:
+            raise ArgumentError(f"argument {number} has {array.nbytes} bytes; check= takes arrays of at most {_MOST_BYTES}")
     groups = _group(arrays)
     sizes = []
     for numbers in groups:

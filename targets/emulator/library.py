@@ -29,6 +29,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from ...tir.errors import CompileError, TargetError
+from ...tir.target import cpu_features
 from .. import cache
 from ..loader import Library, is_whole
 from ..toolchain import Compiler, find_compiler
@@ -108,6 +109,7 @@ class Kernels:
     runtime: Runtime
     granule_bytes: int
     dynamic_names: tuple[str, ...]
+    plain_vectors: bool = False  # float4 and the like may be accessed by their members
 
 
 def compile_kernels(text: str, kernels: Sequence[str], *, arch: int, checked: bool) -> Kernels:
@@ -117,6 +119,17 @@ def compile_kernels(text: str, kernels: Sequence[str], *, arch: int, checked: bo
     """
     compiler = find_compiler()
     runtime = load_runtime(compiler)
+    if not checked:
+        return _compile(text, kernels, arch, compiler, runtime, ())
+    try:
+        return _compile(text, kernels, arch, compiler, runtime, ("-DEMULATOR_CHECKED",))
+    except CompileError as error:
+        if "delete" not in error.stderr:  # of a union that holds a vector
+            raise
+        return _compile(text, kernels, arch, compiler, runtime, ("-DEMULATOR_CHECKED", "-DEMULATOR_PLAIN_VECTORS"))
+
+
+def _compile(text: str, kernels: Sequence[str], arch: int, compiler: Compiler, runtime: Runtime, defines: Sequence[str]) -> Kernels:
     entries = "".join(f"\nEMULATOR_KERNEL({number}, {kernel})" for number, kernel in enumerate(kernels))
     rewritten, dynamic_names = cuda_source.rewrite(text)
     whole = f'{rewritten}\n#line 1 "<launch>"{entries}\n'
@@ -125,18 +138,19 @@ def compile_kernels(text: str, kernels: Sequence[str], *, arch: int, checked: bo
         flags.append("-DEMULATOR_STANDARD_MATH")
     if cuda_source.has_host_code(text):
         flags += ["-include", "emulator_host.h"]
-    if checked:
-        flags += ["-DEMULATOR_CHECKED", *_CHECKED_FLAGS, *(_GCC_CHECKED_FLAGS if compiler.family == "gcc" else ())]
+    if defines:
+        flags += [*defines, *_CHECKED_FLAGS, *(_GCC_CHECKED_FLAGS if compiler.family == "gcc" else ())]
     front = [*compiler.command, "-x", "c++", *flags, SOURCE_NAME]
     back = [str(runtime.path), *_LINK_FLAGS, *(["-lstdc++"] if cuda_source.needs_standard_headers(text) else []), "-o", LIBRARY_NAME]
-    key = _key("emulator", runtime.name, *flags, whole)  # the runtime's name stands for the compiler and the headers
-    if not checked:
+    # The runtime's name stands for the compiler and the headers; "native" means another thing on another processor.
+    key = _key("emulator", runtime.name, *flags, " ".join(sorted(cpu_features())), whole)
+    if not defines:
         path = _make(key, [[*front, "-x", "none", *back]], LIBRARY_NAME, {SOURCE_NAME: whole})
         return Kernels(path, runtime, 4, tuple(dynamic_names))
     assemble = [*compiler.command, "-shared", ASSEMBLY_NAME, *back, *(f"-Wl,--wrap={name}" for name in _WRAPPED)]
     compile_only = [word for word in front if word != "-shared"]
     path = _make(key, [[*compile_only, "-S", "-o", ASSEMBLY_NAME], assemble], LIBRARY_NAME, {SOURCE_NAME: whole})
-    return Kernels(path, runtime, int((path.parent / GRANULE_NAME).read_text()), tuple(dynamic_names))
+    return Kernels(path, runtime, int((path.parent / GRANULE_NAME).read_text()), tuple(dynamic_names), len(defines) > 1)
 
 
 def _make(key: str, commands: list[list[str]], product: str, files: dict[str, str]) -> Path:

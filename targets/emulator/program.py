@@ -23,7 +23,9 @@ from .symbols import Symbols, Variable, is_own, read_symbols, source_lines
 
 _BLOCK_LIMITS, _GRID_LIMITS = (1024, 1024, 64), (2**31 - 1, 65535, 65535)
 _MOST_THREADS, _MOST_STATIC_SHARED_BYTES, _MOST_SHARED_BYTES, _MOST_WORKERS = 1024, 48 << 10, 227 << 10, 256
-# runtime.h: MemoryKind, Error
+_MOST_SHADOW_BYTES = 4 << 30
+# runtime.h: Cell, MemoryKind, Error
+_CELL_BYTES = 24
 MEMORY_ARGUMENT, MEMORY_SHARED, MEMORY_DYNAMIC, MEMORY_DEVICE, MEMORY_IGNORED = range(5)
 ERROR_TRAP, ERROR_STUCK, ERROR_SIGNAL, ERROR_TIMEOUT, ERROR_STACK, ERROR_WILD, ERROR_RESOURCES = range(1, 8)
 Dimensions = int | Sequence[int]
@@ -65,12 +67,10 @@ class Program:
         self.report = Report(check)
 
     def _pointer(self, symbol: str) -> int:
-        _, address = self._library._address(symbol)
-        return int(ctypes.c_void_p.from_address(address).value or 0)
+        return int(ctypes.c_void_p.from_address(self._library.address(symbol)).value or 0)
 
     def _read_parameters(self, number: int) -> tuple[Parameter, ...]:
-        _, count = self._library._address(f"emulator_count_{number}")
-        length = ctypes.c_uint.from_address(count).value
+        length = ctypes.c_uint.from_address(self._library.address(f"emulator_count_{number}")).value
         numbers = (ctypes.c_uint * length).from_address(self._pointer(f"emulator_types_{number}"))
         return tuple(Parameter.decode(value) for value in numbers)
 
@@ -145,7 +145,7 @@ class Program:
 
     def _run_checked(self, launch: Launch, kernel: str, values: Values, timeout_s: float | None) -> None:
         symbols = self._symbols
-        base = self._library._address("emulator_tls_anchor")[1] - symbols.functions["emulator_tls_anchor"]
+        base = self._library.address("emulator_tls_anchor") - symbols.functions["emulator_tls_anchor"]
         launch.tls_anchor = base + symbols.functions["emulator_tls_anchor"]
         launch.tls_anchor_offset = symbols.variable("emulator_anchor").address
         launch.tls_bytes = symbols.tls_bytes
@@ -155,6 +155,9 @@ class Program:
         launch.findings, launch.finding_capacity = findings, MOST_FINDINGS
         launch.traffic, launch.traffic_capacity = traffic, MOST_TRAFFIC
         with place(values.arrays) as placed:
+            if self.check == "race":  # each worker remembers what it touched
+                shadow_bytes = _CELL_BYTES * sum(copy.array.nbytes for copy in placed) // self._kernels.granule_bytes
+                launch.workers = max(1, min(launch.workers, _MOST_SHADOW_BYTES // max(1, shadow_bytes)))
             names, memories = self._memories(kernel, base, placed, launch.dynamic_bytes, symbols)
             launch.memories, launch.memory_count = memories, len(names)
             for copy in placed:
@@ -203,6 +206,8 @@ class Program:
         reasons = []
         if launch.touched_locals:
             reasons.append("accesses through pointers to local variables: one that misses its variable hits another one of its thread, which looks the same")
+        if self._kernels.plain_vectors:
+            reasons.append("accesses of vectors such as float4 as one: the source copies a union that holds one, so they are counted by their members")
         if self.check == "memory":
             reasons.append("races, uninitialised reads and divergent barriers: check='memory' does not look for them")
         known = {record.reason for record in self.report.not_judged}
@@ -235,7 +240,7 @@ class Program:
         if not launch.error_place:
             return None
         symbols = self._symbols
-        base = self._library._address("emulator_count_0")[1] - symbols.variable("emulator_count_0").address
+        base = self._library.address("emulator_count_0") - symbols.variable("emulator_count_0").address
         offset = launch.error_place - base - (launch.error_kind not in (ERROR_SIGNAL, ERROR_TIMEOUT))
         if not 0 <= offset < symbols.image_bytes:
             return None

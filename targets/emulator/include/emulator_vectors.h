@@ -1,6 +1,7 @@
 /* The vector types: char1 to double4, with their alignments, and make_*.
 
-   In an instrumented build those of 8 and 16 bytes are copied as one access, as a GPU does; a compiler would take a struct apart into its members. */
+   In an instrumented build those of 8 and 16 bytes are copied as one access, as a GPU does; a compiler would take a struct apart into its members. Where that
+   stands in the way (a union with such a member cannot be copied any more), EMULATOR_PLAIN_VECTORS is defined. */
 #pragma once
 
 #include <stddef.h>
@@ -10,14 +11,12 @@
 
 #define EMULATOR_INLINE __attribute__((always_inline, unused)) static inline
 
-#ifdef EMULATOR_CHECKED
+#if defined(EMULATOR_CHECKED) && !defined(EMULATOR_PLAIN_VECTORS)
 #define EMULATOR_WHOLE(name, type, bytes, word)                                                       \
   typedef word name##_word __attribute__((vector_size(bytes), may_alias));                             \
   name() = default;                                                                                    \
   __attribute__((always_inline)) name(const name& other) { *(name##_word*)this = *(const name##_word*)&other; }           \
   __attribute__((always_inline)) name& operator=(const name& other) { *(name##_word*)this = *(const name##_word*)&other; return *this; }
-#endif
-#ifdef EMULATOR_CHECKED
 #define EMULATOR_VECTOR2(name, type, word, bytes)                                                     \
   struct __attribute__((aligned(bytes))) name {                                                        \
     type x, y;                                                                                         \

@@ -47,8 +47,8 @@ static void on_fault(int signal, siginfo_t* info, void* context) {
     pass_on(index, signal, info, context);
     return;
   }
-  const char* address = static_cast<const char*>(info->si_addr);
-  const bool stack = (signal == SIGSEGV || signal == SIGBUS) && address >= worker->stacks && address < worker->stacks + worker->block_threads * STACK_BYTES;
+  const uintptr_t address = uintptr_t(info->si_addr);
+  const bool stack = (signal == SIGSEGV || signal == SIGBUS) && address - worker->stacks_low < worker->stacks_bytes;
   worker->launch->error_address = uint64_t(address);
   fail(worker, stack ? ERROR_STACK : ERROR_SIGNAL, interrupted_at(context), signal == SIGFPE ? "an integer division by zero" : signal == SIGILL ? "an illegal instruction" : "an address that is not mapped");
   siglongjmp(worker->rescue, 1);

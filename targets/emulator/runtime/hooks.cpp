@@ -51,7 +51,7 @@ EXPORT void emulator_fence(int scope) {
   __atomic_thread_fence(__ATOMIC_SEQ_CST);
   Worker* worker = current_worker;
   if (!worker) return;
-  worker->threads[worker->current].fence_time = ++worker->time;
+  worker->threads[worker->current].fence_time = race_tick(worker);
   if (scope) worker->fenced = true;
 }
 

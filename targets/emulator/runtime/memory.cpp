@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 namespace emulator {
 
@@ -27,7 +28,8 @@ struct MemoryState {
   uint32_t slots[SLOTS]; /* hash of place and memory -> index in `traffic` + 1 */
   Traffic* traffic;
   bool* shared;
-  Pending** pending;     /* of each warp, one for each traffic */
+  Pending* pending;      /* one for each traffic and warp */
+  size_t pending_bytes;
 };
 
 bool memory_begin(Worker* worker) {
@@ -36,21 +38,17 @@ bool memory_begin(Worker* worker) {
   const uint32_t capacity = worker->launch->traffic_capacity;
   state->traffic = static_cast<Traffic*>(calloc(capacity, sizeof(Traffic)));
   state->shared = static_cast<bool*>(calloc(capacity, sizeof(bool)));
-  state->pending = static_cast<Pending**>(calloc(worker->warps, sizeof(Pending*)));
-  if (!state->traffic || !state->shared || !state->pending) return false;
-  for (uint32_t i = 0; i < worker->warps; ++i)
-    if (!(state->pending[i] = static_cast<Pending*>(calloc(capacity, sizeof(Pending))))) return false;
-  return true;
+  state->pending_bytes = size_t(capacity) * worker->warps * sizeof(Pending); /* most of it is never touched */
+  void* pending = mmap(nullptr, state->pending_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (pending != MAP_FAILED) state->pending = static_cast<Pending*>(pending);
+  return state->traffic && state->shared && state->pending;
 }
 
 void memory_free(Worker* worker) {
   MemoryState* state = worker->memory;
   if (!state) return;
-  for (uint32_t i = 0; state->pending && i < worker->warps; ++i) {
-    for (uint32_t j = 0; state->pending[i] && j < state->count; ++j) free(state->pending[i][j].accesses);
-    free(state->pending[i]);
-  }
-  free(state->pending);
+  for (uint32_t i = 0; state->pending && i < state->count * worker->warps; ++i) free(state->pending[i].accesses);
+  if (state->pending) munmap(state->pending, state->pending_bytes);
   free(state->traffic);
   free(state->shared);
   free(state);
@@ -128,7 +126,7 @@ static void drop_front(MemoryState* state, uint32_t index, Pending& pending, uin
 void memory_flush(Worker* worker, uint32_t warp) {
   MemoryState* state = worker->memory;
   for (uint32_t i = 0; i < state->count; ++i) {
-    Pending& pending = state->pending[warp][i];
+    Pending& pending = state->pending[i * worker->warps + warp];
     if (pending.count) drop_front(state, i, pending, pending.count);
     if (pending.base) memset(pending.times, 0, sizeof pending.times);
     pending.base = 0;
@@ -162,7 +160,7 @@ void memory_access(Worker* worker, const Where& where, uintptr_t, size_t size, i
   const uint32_t index = find_traffic(worker, where, size, kind, place);
   if (index == ~0u) return;
   const uint32_t lane = worker->current % WARP, warp_index = worker->current / WARP;
-  Pending& pending = state->pending[warp_index][index];
+  Pending& pending = state->pending[index * worker->warps + warp_index];
   const uint32_t time = pending.times[lane]++;
   if (time < pending.base) { /* the others were not waited for any longer */
     Access alone = {};

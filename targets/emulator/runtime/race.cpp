@@ -9,6 +9,8 @@
 
 namespace emulator {
 
+constexpr uint32_t LAST_TIME = ~uint32_t(0) - 1;
+
 static bool ordered(const Worker* worker, uint32_t now, uint32_t before, uint32_t time) {
   if (now / WARP != before / WARP) return false;
   return time < worker->warp[now / WARP].synchronised || time < worker->threads[now].known[before % WARP];
@@ -210,8 +212,15 @@ void race_forget(Worker* worker, uintptr_t address, size_t size, uintptr_t place
 
 /* ---- what orders */
 
+/* The time of the next synchronisation. */
+uint32_t race_tick(Worker* worker) {
+  if (++worker->time < LAST_TIME) return worker->time;
+  fail(worker, ERROR_RESOURCES, nullptr, "more than four thousand million synchronisations in one launch are too many for a check: launch fewer blocks");
+  abandon(worker);
+}
+
 void race_block(Worker* worker) {
-  worker->block_time = worker->barrier_time = ++worker->time;
+  worker->block_time = worker->barrier_time = race_tick(worker);
   if (worker->launch->check == CHECK_RACE) remember_block(worker);
   for (unsigned i = 0; i < worker->warps; ++i) worker->warp[i].synchronised = worker->time;
   for (unsigned i = 0; i < worker->block_threads; ++i) {
@@ -224,7 +233,7 @@ void race_block(Worker* worker) {
 
 void race_collective(Worker* worker, uint32_t warp_index, uint32_t arrived) {
   Warp& warp = worker->warp[warp_index];
-  const uint32_t time = ++worker->time;
+  const uint32_t time = race_tick(worker);
   if (arrived == warp.live) {
     warp.synchronised = time;
     return;

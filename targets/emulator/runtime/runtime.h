@@ -152,7 +152,9 @@ struct Worker {
   const void* barrier_place;
   uint32_t time, barrier_time, block_time; /* synchronisations so far; the latest barrier; the block's start */
   bool ended_since_barrier;
-  char* stacks;                       /* STACK_BYTES for each fiber */
+  struct Stacks* stacks;
+  uintptr_t stacks_low;
+  size_t stacks_bytes;
   char* signal_stack;
   bool done;
   uint32_t fiber_count;
@@ -184,6 +186,16 @@ struct Run {
 
 constexpr size_t DYNAMIC_ZONE = 4096;
 
+/* stacks.cpp */
+struct Stacks {
+  char* low; /* `count` times STACK_BYTES */
+  unsigned count, fenced;
+  Stacks* next;
+};
+Stacks* stacks_take(unsigned count);
+void stacks_give_back(Stacks*);
+char* stacks_use(Stacks*, unsigned i);
+
 extern thread_local Worker* current_worker;
 
 /* scheduler.cpp */
@@ -213,6 +225,7 @@ bool shadow_find(Worker*, uintptr_t address, size_t size, int kind, uintptr_t pl
 
 /* race.cpp: called by the scheduler and hooks.cpp where something is checked */
 void race_access(Worker*, const Where&, size_t size, int kind, uint32_t place);
+uint32_t race_tick(Worker*);
 void race_block(Worker*);
 void race_collective(Worker*, uint32_t warp, uint32_t arrived);
 void race_released(Worker*);

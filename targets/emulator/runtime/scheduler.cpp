@@ -70,7 +70,7 @@ static Fiber* take_fiber(Worker* worker) {
     return fiber;
   }
   unsigned i = worker->fiber_count++;
-  char* low = worker->stacks + i * STACK_BYTES;
+  char* low = stacks_use(worker->stacks, i);
   /* Tops that are all the same number of bytes from a page would share a few lines of the first-level cache. */
   prepare_fiber(&worker->fibers[i], low, low + STACK_BYTES - (i % 32) * 192, fiber_main);
   return &worker->fibers[i];
@@ -109,7 +109,7 @@ static void release_barrier(Worker* worker) {
   if (worker->launch->check) {
     if (worker->launch->check == CHECK_RACE) race_released(worker);
     for (unsigned i = 0; worker->memory && i < worker->warps; ++i) memory_flush(worker, i);
-    worker->barrier_time = ++worker->time;
+    worker->barrier_time = race_tick(worker);
   }
   memset(worker->waiting, 0, sizeof worker->waiting);
   worker->vote_result = worker->votes;
@@ -327,9 +327,10 @@ static bool prepare_worker(Worker* worker) {
   worker->warp = static_cast<Warp*>(calloc(worker->warps, sizeof(Warp)));
   worker->fibers = static_cast<Fiber*>(calloc(threads, sizeof(Fiber)));
   worker->dynamic = map((launch->dynamic_bytes + 2 * DYNAMIC_ZONE + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES);
-  worker->stacks = map(threads * STACK_BYTES);
+  worker->stacks = stacks_take(threads);
   if (!worker->threads || !worker->warp || !worker->fibers || !worker->dynamic || !worker->stacks) return false;
-  for (unsigned i = 0; i < threads; ++i) mprotect(worker->stacks + i * STACK_BYTES, PAGE_BYTES, PROT_NONE); /* where it fails, the stacks just have no fence */
+  worker->stacks_low = uintptr_t(worker->stacks->low);
+  worker->stacks_bytes = worker->stacks->count * STACK_BYTES;
   initialise_threads(worker);
   if (launch->check == CHECK_NONE) return true;
   return shadow_begin(worker) && (launch->check != CHECK_MEMORY || memory_begin(worker));
@@ -343,7 +344,7 @@ static void free_worker(Worker* worker) {
   free(worker->block_times);
   free(worker->block_numbers);
   if (worker->dynamic) munmap(worker->dynamic, (launch->dynamic_bytes + 2 * DYNAMIC_ZONE + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES);
-  if (worker->stacks) munmap(worker->stacks, worker->block_threads * STACK_BYTES);
+  stacks_give_back(worker->stacks);
   copies_free(worker);
   shadow_free(worker);
   memory_free(worker);

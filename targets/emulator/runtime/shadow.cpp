@@ -139,7 +139,7 @@ bool shadow_find(Worker* worker, uintptr_t address, size_t size, int kind, uintp
   const Shadow& shadow = worker->shadow;
   if (worker->run->stop) abandon(worker);
   if (address - shadow.tls_low < shadow.tls_bytes) return find_shared(worker, address - shadow.tls_low, size, kind, place, where);
-  if (address - uintptr_t(worker->stacks) < worker->block_threads * STACK_BYTES) {
+  if (address - worker->stacks_low < worker->stacks_bytes) {
     launch->touched_locals = 1;
     return false;
   }

@@ -309,6 +309,25 @@ def test_vector_types(check):
     assert report.faults == []
 
 
+def test_unions_that_hold_vectors():
+    source = """
+    union Four { float4 v; float a[4]; };
+    __global__ void k(const float4* x, float4* y) {
+      Four f, g;
+      f.v = x[threadIdx.x];
+      g = f;
+      g.a[1] += 1;
+      y[threadIdx.x] = g.v;
+    }"""
+    x, y = rng.standard_normal((32, 4)).astype("float32"), np.zeros((32, 4), "float32")
+    for check in (None, "race", "memory"):
+        y[:] = 0
+        report = run(source, [x, y], check=check)
+        np.testing.assert_array_equal(y, x + np.array([0, 1, 0, 0], "float32"))
+        assert report.faults == []
+    assert any("counted by their members" in str(record) for record in report.not_judged)
+
+
 @pytest.mark.parametrize("check", [None, "race", "memory"])
 @pytest.mark.parametrize("scope", ["block", "file", "two"])
 def test_dynamic_shared_memory(scope, check):
