@@ -1,12 +1,14 @@
 """Random computations under random schedules, compiled and compared with a direct evaluation.
 
-    python tests/fuzz.py --cases 2000 --seed 0 [--sanitize] [--jobs 2] [--case 17] [--interpret]
+    python tests/fuzz.py --cases 2000 --seed 0 [--sanitize] [--jobs 2] [--case 17] [--interpret] [--gpu]
 
 Every case has a number; with the seed it is the whole state, so `--seed S --case N` repeats it. Outputs are poisoned before a call, arrays lie at
 protected pages and inputs cannot be written, so that a wrong access ends the worker process, which is noticed. `--sanitize` compiles with
 AddressSanitizer and UndefinedBehaviorSanitizer instead. `--interpret` runs the lowered functions in the interpreter, without a compiler,
-before and after the passes. Schedules for a GPU (bind, env_threads) are interpreted in any case, and must be refused for a CPU. Exit status 1
-if any case failed. The summary tells how often each primitive was applied and refused, and how many stages of each kind and dtype there were.
+before and after the passes. `--gpu` makes schedules for GPUs and runs the CUDA source on the emulator, which must find nothing: no race, no access
+out of bounds or of what nobody wrote, no divergence; what a GPU cannot do must be refused by name. Otherwise schedules for a GPU (bind, env_threads) are
+interpreted in any case, and must be refused for a CPU. Exit status 1 if any case failed. The summary tells how often each primitive was applied and
+refused, and how many stages of each kind and dtype there were.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ sys.path[:0] = [str(HERE), str(HERE / "te")]
 import numpy as np  # noqa: E402
 from evaluate import evaluate  # noqa: E402
 from fuzzing.externs import C_TEXT  # noqa: E402
+from fuzzing.gpu import random_gpu_schedule  # noqa: E402
 from fuzzing.memory import guarded  # noqa: E402
 from fuzzing.programs import Program, random_program  # noqa: E402
 from fuzzing.schedules import Scheduled, random_schedule  # noqa: E402
@@ -153,7 +156,9 @@ def worker(options: argparse.Namespace) -> None:
     warnings.simplefilter("ignore", tw.ScheduleWarning)
     numbers = range(options.first, options.last)
     for start in range(0, len(numbers), CHUNK):
-        if options.interpret:
+        if options.gpu:
+            run_on_emulator(options, numbers[start : start + CHUNK])
+        elif options.interpret:
             for number in numbers[start : start + CHUNK]:
                 say(begin=number)
                 report(make_case(options.seed, number, None), run_interpreted)
@@ -221,6 +226,45 @@ def run_interpreted(case: Case) -> str:
         if wrong:
             return f"{stage}: {wrong}"
     return ""
+
+
+FAULTS = ("races", "out_of_bounds", "uninitialised", "divergence")
+
+
+def run_on_emulator(options: argparse.Namespace, numbers: range) -> None:
+    """Cases with schedules for a GPU."""
+    for number in numbers:
+        say(begin=number)
+        report(make_gpu_case(options.seed, number), run_emulated)
+
+
+def make_gpu_case(seed: int, number: int) -> Case:
+    """The case of that number with a schedule for a GPU; one with a C function, which a GPU cannot call, has none."""
+    rng = random.Random(f"gpu/{seed}/{number}")
+    program = random_program(rng)
+    data = program.arrays(number)
+    case = Case(number, program, [data[t] for t in program.inputs], evaluate(program.outputs, data, program.sizes))
+    try:
+        case.scheduled = random_gpu_schedule(rng, case.args, program.outputs)
+    except Exception:
+        case.error = traceback.format_exc()
+    return case
+
+
+def run_emulated(case: Case) -> str:
+    """The kernels on the emulator, with all checks."""
+    if case.scheduled is None:
+        return ""
+    target = tw.Target("cuda", device="emulator", threads=1)
+    try:
+        module = tw.build(case.scheduled.schedule, case.args, target=target, check="race")
+    except (tw.TargetError, tw.ScheduleError) as error:
+        case.scheduled.refused[f"by the GPU: {' '.join(str(error).split()[:2])}"] += 1
+        return ""
+    outputs = [poisoned(w) for w in case.want]
+    module(*case.arrays, *outputs)
+    faults = {name: found[0] for name in FAULTS if (found := getattr(module.report, name))}
+    return f"the emulator found {faults}" if faults else case.compare(outputs)
 
 
 def run_chunk(options: argparse.Namespace, numbers: range) -> None:
@@ -343,7 +387,7 @@ def summary(counts: collections.Counter[str]) -> str:
     rates = [f"{name} {applied.get(name, 0)} ({refused.get(name, 0)} refused)" for name in sorted({*applied, *refused})]
     return "\n".join((
         f"{counts['steps']} primitives, {sum(refused.values())} refused, {counts['moved']} placements taken back, {counts['rounded']} cases with rounding, "
-        f"{counts['symbolic']} with symbolic sizes, {counts['for a GPU']} for a GPU (interpreted)",
+        f"{counts['symbolic']} with symbolic sizes, {counts['for a GPU']} for a GPU",
         "applied: " + ", ".join(rates),
         "stages: " + ", ".join(f"{name} {n}" for name, n in of("stage").items()),
         "dtypes of stages: " + ", ".join(f"{name} {n}" for name, n in of("dtype").items()),
@@ -359,6 +403,8 @@ def start_worker(options: argparse.Namespace, cache: str, first: int, last: int)
         environment |= sanitizer_environment(tw.Target("c", sanitize=True))
     if options.interpret:
         command.append("--interpret")
+    if options.gpu:
+        command.append("--gpu")
     environment |= {"TILEWRIGHT_CACHE_DIR": cache, "MALLOC_PERTURB_": str(POISON), "PYTHONUNBUFFERED": "1"}
     errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  # lives as long as the worker
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment)
@@ -386,13 +432,13 @@ def crashed(w: Worker, status: int, failures: list[int], options: argparse.Names
     if w.doing is None:
         raise SystemExit(f"a worker ended with status {status} before it began:\n{words[-3000:]}")
     failures.append(w.doing)
-    case = make_case(options.seed, w.doing, None)
+    case = make_gpu_case(options.seed, w.doing) if options.gpu else make_case(options.seed, w.doing, None)
     tell(w.doing, options, f"the process ended with status {status} (-11: an access outside an array)\n{words[-6000:]}", case.describe())
 
 
 def tell(number: int, options: argparse.Namespace, what: str, text: str) -> None:
     """A failure, with what repeats it."""
-    extra = " --sanitize" * options.sanitize + " --interpret" * options.interpret
+    extra = " --sanitize" * options.sanitize + " --interpret" * options.interpret + " --gpu" * options.gpu
     print(f"\nFAILED: python tests/fuzz.py --seed {options.seed} --case {number}{extra}\n{what.rstrip()}\n{text}\n", flush=True)
 
 
@@ -403,6 +449,7 @@ def main() -> None:
     parser.add_argument("--case", type=int, help="run only the case of this number")
     parser.add_argument("--sanitize", action="store_true", help="compile with AddressSanitizer and UndefinedBehaviorSanitizer")
     parser.add_argument("--interpret", action="store_true", help="interpret instead of compiling")
+    parser.add_argument("--gpu", action="store_true", help="schedules for GPUs, on the emulator")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--first", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--last", type=int, help=argparse.SUPPRESS)

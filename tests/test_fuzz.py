@@ -60,6 +60,12 @@ print(json.dumps(counts))
     assert not missing, missing
 
 
+def test_short_run_of_kernels_for_a_gpu():
+    out = run("--cases", "30", "--seed", "13", "--jobs", "2", "--gpu")
+    assert out.returncode == 0, out.stdout + out.stderr
+    assert "30 cases, seed 13: 0 failed" in out.stdout
+
+
 def test_interpreted_run():
     out = run("--cases", "20", "--seed", "12", "--jobs", "2", "--interpret")
     assert out.returncode == 0, out.stdout + out.stderr
@@ -71,7 +77,7 @@ def test_wrong_results_are_reported():
 import argparse, json, fuzz
 evaluate = fuzz.evaluate
 fuzz.evaluate = lambda *args: [~w if w.dtype == bool else w + 1 for w in evaluate(*args)]
-fuzz.worker(argparse.Namespace(first=0, last=12, seed=3, sanitize=False, interpret=False))
+fuzz.worker(argparse.Namespace(first=0, last=12, seed=3, sanitize=False, interpret=False, gpu=False))
 """
     out = in_process(code)
     ends = [m for m in map(json.loads, out.stdout.splitlines()) if "end" in m]

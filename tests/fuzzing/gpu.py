@@ -7,7 +7,6 @@ or lowering refuses is taken back, as in schedules.py.
 from __future__ import annotations
 
 import random
-from math import prod
 from typing import Any
 
 from tilewright import te
@@ -185,5 +184,3 @@ class _GpuScheduler(Scheduler):
                     self.tried(made.compute_at, stage, rng.choice(leaves))
                     if made.scope == "shared" and rng.random() < 0.8:
                         self.together(made)
-        small = prod(n if isinstance(n := stage.nominal_extent(a), int) else 1 << 20 for a in leaves)
-        assert small >= 0
