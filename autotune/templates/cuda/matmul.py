@@ -3,7 +3,7 @@
 A block computes a tile of the result; panels of both operands go through shared memory, a few terms at a time. A thread has 16 rows x 4 columns of the
 tile in registers: for each term it reads 16 + 4 values from shared memory, four at a time, and does 64 multiply-adds. The 32 threads of a warp have
 neighbouring columns of the same rows, so that what they read of the left operand is one value for all, of the right one and of the result whole lines.
-The left panel is stored by terms, [k, row], so that the rows of one term are neighbours.
+The left panel is stored by terms, [k, row], so that the rows of one term are neighbours. The panels of the next terms are read while these are computed with.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from ..register_tile import sums_and_weights
 from .threads import WARP, bind, copy_together, one_axis
 
 _TERMS = (4, 8, 16, 32)
+_BUFFERS = (1, 2, 3)  # of each panel: with two, the next is read from memory while one is computed with
 _LANES = 4  # elements of one access of a thread
 _SHAPES = [(16, 32, 8), (16, 32, 4), (8, 32, 4), (8, 16, 8), (4, 16, 8), (4, 16, 4), (2, 8, 8)]  # rows of a thread, threads along columns and rows
 
@@ -38,12 +39,22 @@ def matmul(cfg: Config, op: Operator) -> Schedule:
     tile = cfg.define_knob("tile", list(range(len(_SHAPES))), default=_SHAPES.index(_default_shape(shape, cfg.target.gpu.capability))).val
     per_thread, along_x, along_y = _SHAPES[tile]
     terms = cfg.define_knob("terms", _TERMS, default=8 if depth > 4 else 4).val
+    buffers = cfg.define_knob("buffers", _BUFFERS, default=2 if depth > terms else 1).val
     threads = {"threadIdx.y": along_y, "threadIdx.x": along_x}
 
     local = schedule[schedule.cache_write(sums, "local")] if sums is out else schedule[sums]
     if sums is not out:
         local.set_scope("local")
     left, right = (tensor for tensor in local.op.input_tensors)
+    element = max(left.dtype.bytes, right.dtype.bytes)
+
+    def fits(tile: int, terms: int, buffers: int) -> bool:
+        if buffers > 1 and depth <= terms:
+            return False  # there is no next panel
+        per_thread, along_x, along_y = _SHAPES[tile]
+        return buffers * terms * (per_thread * along_y + _LANES * along_x) * element <= cfg.target.gpu.shared_bytes_per_block
+
+    cfg.constrain(["tile", "terms", "buffers"], fits)
     *batch, i, j = stage.op.axis
     block_i, inner_i = stage.split(i, factor=per_thread * along_y)
     block_j, inner_j = stage.split(j, factor=_LANES * along_x)
@@ -62,12 +73,14 @@ def matmul(cfg: Config, op: Operator) -> Schedule:
     (k,) = local.op.reduce_axis
     step, term = local.split(k, factor=terms)
     local.reorder(step, term, local_row, local_column)
+    if cfg.define_knob("unroll_terms", [False, True]).val:
+        local.unroll(term)
     for side in (0, 1):
-        _panel(schedule, local, (left, right)[side], step, term, threads, terms, by_terms=side == 0 or op.name == "dense")
+        _panel(schedule, local, (left, right)[side], step, term, threads, terms, buffers, by_terms=side == 0 or op.name == "dense")
     return schedule
 
 
-def _panel(schedule: Schedule, local: Any, operand: Any, step: Any, term: Any, threads: dict[str, int], terms: int, by_terms: bool) -> None:
+def _panel(schedule: Schedule, local: Any, operand: Any, step: Any, term: Any, threads: dict[str, int], terms: int, buffers: int, by_terms: bool) -> None:
     """An operand through shared memory and registers. `by_terms`: it lies in memory with the terms innermost, and is turned round on the way."""
     shared = schedule[schedule.cache_read(operand, "shared", [local])]
     registers = schedule[schedule.cache_read(shared.outputs[0], "local", [local])]
@@ -83,6 +96,8 @@ def _panel(schedule: Schedule, local: Any, operand: Any, step: Any, term: Any, t
         shared.transform_layout(lambda *i: [*i[:batch], i[-1], i[-2]])
     whole = constant_shape(operand)[-1] % _LANES == 0 and (not by_terms or terms % _LANES == 0)
     copy_together(shared, threads, _LANES if whole else 1)
+    if buffers > 1:
+        shared.double_buffer(stages=buffers)
 
 
 def _default_shape(shape: tuple[int, ...], capability: int) -> tuple[int, int, int]:
