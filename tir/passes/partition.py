@@ -28,7 +28,7 @@ from ..bounds import constant_bounds, sum_bounds
 from ..dtype import BOOL, INT32, INT64, DType
 from ..expr import HAS_CHOICE, Const, Expr, Var, add, const, le, logical_and, maximum, minimum, sub
 from ..stmt import Allocate, Bind, For, Func, If, Produce, Seq, Stmt, seq
-from ..verify import CLOSED, FLAT, PARTITIONED, TYPED
+from ..verify import CLOSED, PARTITIONED, TYPED
 from ..visit import Substitute
 from .copies import Copy
 from .guards import FAST_KINDS, Guard, GuardFinder, KernelGuards
@@ -45,7 +45,7 @@ class Partition(Pass):
     """
 
     name: ClassVar[str] = "partition"
-    requires: ClassVar[tuple[str, ...]] = (TYPED, CLOSED, FLAT)
+    requires: ClassVar[tuple[str, ...]] = (TYPED, CLOSED)
     gives: ClassVar[tuple[str, ...]] = (PARTITIONED,)
 
     max_copies: int = 4

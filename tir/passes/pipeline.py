@@ -86,9 +86,9 @@ def _cuda() -> Pipeline:
             VirtualThreads(),  # before what counts how often a buffer is filled
             DoubleBuffer(),  # while indices have their dimensions: it adds one
             Simplify(),  # decides conditions, before they decide what is uniform
+            Partition(of_kernels=True),  # so that whole tiles are read in vectors; before barriers, of which each piece needs its own
             Barriers(),  # while indices have their dimensions, each a statement of its own about who touches what
             Flatten(),  # one index per access
-            Partition(of_kernels=True),  # so that whole tiles are read in vectors
             Vectorize(),  # of what is left inside one thread
             SharedMemory(),  # knows where the barriers are
             Storage(),  # local buffers and the workspace of the call
