@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ..tir.dtype import DType
 from ..tir.expr import Load
 from ..tir.gpu import WARP_SIZE
+from ..tir.kernel import Grouping
 from ..tir.passes.legalize import legal_expression
 from ..tir.stmt import AllReduce
 from .c_expressions import ATOM
@@ -23,25 +24,6 @@ if TYPE_CHECKING:
 _INDICES = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 # what a shuffle moves; smaller types travel in an int
 _SHUFFLED = ("float32", "float64", "int32", "uint32", "int64")
-
-
-class Grouping:
-    """Which threads of a block of these extents reduce together along `threads`."""
-
-    def __init__(self, block: Sequence[int], threads: Sequence[str]) -> None:
-        self.block = tuple(block)
-        self.reduced = [_INDICES.index(tag) for tag in dict.fromkeys(threads) if block[_INDICES.index(tag)] > 1]
-        self.count = prod(block)
-        self.size = prod(block[i] for i in self.reduced)
-        wide = [i for i in range(3) if block[i] > 1]
-        neighbours = sorted(self.reduced) == wide[: len(self.reduced)]
-        power_of_two = self.size & (self.size - 1) == 0
-        self.in_warp = self.size if neighbours and power_of_two and self.size <= WARP_SIZE else WARP_SIZE if neighbours and self.size % WARP_SIZE == 0 else 1
-
-    @property
-    def slots(self) -> int:
-        """Values in shared memory; 0 where a warp does it all."""
-        return 0 if self.in_warp == self.size else self.count // self.in_warp
 
 
 def scratch_bytes(s: AllReduce, block: Sequence[int]) -> int:

@@ -16,7 +16,7 @@ from .bounds import constant_bounds
 from .conflicts import Access, Conflicts
 from .errors import TargetError
 from .expr import HAS_LOAD, Buffer, Const, Expr, Var, add, logical_not, mul
-from .kernel import Kernel
+from .kernel import THREAD_INDICES, Grouping, Kernel
 from .stmt import Allocate, AllReduce, Bind, CallIntrinsic, For, If, Produce, Seq, Stmt, Store, Sync
 from .visit import loads_of, operands_of, statements_in, substitute
 
@@ -64,6 +64,7 @@ class _Planner:
         body = kernel.body
         extents = {var: int(e.value) if isinstance(e, Const) else 1 << 30 for tag, (var, e) in kernel.indices.items() if tag.startswith("threadIdx")}
         self.conflicts = Conflicts(extents, certain)
+        self.extents = [_extent(kernel, tag) for tag in THREAD_INDICES]
         self.alone = all(extent == 1 for extent in extents.values())
         self.written = frozenset(_written(body))
         self.shared = frozenset(b for b in self.written if b.scope not in PRIVATE_SCOPES)
@@ -105,6 +106,8 @@ class _Planner:
             yield self.loop(s, common)
         elif isinstance(s, If):
             yield self.branch(s, common)
+        elif isinstance(s, AllReduce) and Grouping(self.extents, s.threads).slots:  # it exchanges values through shared memory, with a barrier
+            yield _Part(s, self.accesses(s), [], clean=True)
         else:
             found = self.accesses(s)
             if found:
@@ -317,6 +320,11 @@ def _written(s: Stmt) -> set[Buffer]:
             found.update(target.buffer for target in s.loads)
         pending.extend(statements_in(s))
     return found
+
+
+def _extent(kernel: Kernel, tag: str) -> int:
+    extent = kernel.indices[tag][1] if tag in kernel.indices else None
+    return int(extent.value) if isinstance(extent, Const) else 1
 
 
 def _introduced(s: Stmt) -> set[Var]:
