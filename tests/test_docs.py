@@ -56,6 +56,10 @@ def test_the_tutorial_runs(capsys):
     assert "parallel(" in str(tw.lower(scope["s"], [scope["A"], scope["B"], scope["C"]]))
 
 
+def test_the_tutorial_of_cuda_runs():
+    exec(program("docs/cuda_tutorial.md"), {})
+
+
 def test_the_page_on_kernels_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     scope = {}

@@ -17,6 +17,7 @@ RUNS = {
     "attention.py": ["--heads", "2", "--length", "19", "--depth", "12", "--show"],
     "rows.py": ["--small", "--show"],
     "conv_bn_relu.py": ["--channels", "3", "--size", "13", "--filters", "5", "--trials", "4"],
+    "cuda_matmul.py": ["--size", "48"],
     "own_template.py": ["--size", "20", "24", "16", "--trials", "2"],
     "blas.py": ["--size", "17", "19", "37"],
     "c_program.py": ["--rows", "19", "--columns", "37"],
