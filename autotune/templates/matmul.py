@@ -18,25 +18,33 @@ from ...te.library.operator import Operator
 from ...te.tensor import Tensor
 from ..canonical import constant_shape
 from ..space import Config
+from .general import general
 from .register_tile import ROWS, default_rows, default_width, local_sums, pack_rows, sums_and_weights, tile_widths
 from .threads import parallel_knob
 
 _PARALLEL_WORK = 1 << 19  # multiply-adds
 _BLOCKS = (1, 2, 4, 8, 16, 32)
+_LONG_ROWS = {4: 3, 3: 4, 2: 6, 1: 12}  # rows of the result -> vectors of a tile, about 12 registers in all
 
 
 def matmul(cfg: Config, op: Operator) -> Schedule:
     """[batch,] rows, columns = sum over the reduction of left[.., row, k] * right[.., k, column] (dense: right[column, k])."""
     left, right, out = op.args[0], op.args[1], op.output
-    schedule = create_schedule(out.op)
     rows, columns = constant_shape(out)[-2:]
+    if op.name == "dense" and rows == 1:
+        return general(cfg, op.args)  # dot products along memory
+    schedule = create_schedule(out.op)
     depth = constant_shape(left)[-1]
     sums, weights = sums_and_weights(op)
     lanes = cfg.target.lanes(sums.dtype.bytes)
     registers = cfg.target.vector_registers
 
     local = local_sums(schedule, sums, out if sums is out else None)
-    tile_columns = cfg.define_split("columns", columns, candidates=tile_widths(columns, lanes), default=[default_width(columns, lanes)]).factors[0]
+    widths, width = tile_widths(columns, lanes), default_width(columns, lanes)
+    if rows in _LONG_ROWS and weights is None and op.name != "dense":  # the right operand is read once, in place: the longer the pieces of its rows, the better
+        widths += [[lanes * count] for count in _LONG_ROWS.values() if lanes * count <= columns and [lanes * count] not in widths]
+        width = max(width, min(lanes * _LONG_ROWS[rows], widths[-1][0]))
+    tile_columns = cfg.define_split("columns", columns, candidates=widths, default=[width]).factors[0]
     heights = [r for r in ROWS if r <= rows]
     tile_rows = cfg.define_split(
         "rows", rows, candidates=[[r] for r in heights], default=[default_rows(rows, heights, -(-tile_columns // lanes), registers)]
@@ -47,7 +55,9 @@ def matmul(cfg: Config, op: Operator) -> Schedule:
     packed = cfg.define_knob("pack", [True, False], default=rows >= 4 * tile_rows and depth * columns >= 64 * 64).val
     pairs = op.name == "int4_matmul" and not packed  # both weights of a byte together
     unroll = cfg.define_split("unroll", depth, max_factor=8, default=[2 if pairs else 1]).factors[0]
-    panels_outside = cfg.define_knob("panels_outside", [False, True], default=weights is not None).val
+    # The larger operand passes once; and where there are few rows, panels are what threads can share.
+    wide = columns > rows and columns >= 4 * cfg.target.threads * tile_columns
+    panels_outside = cfg.define_knob("panels_outside", [False, True], default=weights is not None or wide).val
 
     cfg.suggest(panels_outside=not panels_outside)
     cfg.suggest(pack=not packed)
