@@ -24,7 +24,7 @@ from .threads import parallel_knob
 
 _PARALLEL_WORK = 1 << 19  # multiply-adds
 _BLOCKS = (1, 2, 4, 8, 16, 32)
-_LONG_ROWS = {4: 3, 3: 4, 2: 6, 1: 12}  # rows of the result -> vectors of a tile, about 12 registers in all
+_LONG_ROWS = {4: 3, 3: 4, 2: 4, 1: 12}  # rows of the result -> vectors of a tile, about as many as fit the registers
 
 
 def matmul(cfg: Config, op: Operator) -> Schedule:
