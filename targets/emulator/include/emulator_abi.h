@@ -8,7 +8,11 @@
 #error "CUDA source is C++"
 #endif
 
+#ifdef __clang__ /* whose no_sanitize leaves atomic operations instrumented */
+#define EMULATOR_QUIET __attribute__((disable_sanitizer_instrumentation))
+#else
 #define EMULATOR_QUIET __attribute__((no_sanitize("thread")))
+#endif
 #ifdef EMULATOR_CHECKED /* an instrumented build: an inlined function would be instrumented, and calls tell where they come from */
 #define EMULATOR_FUNCTION EMULATOR_QUIET __attribute__((noinline, unused)) static
 #define EMULATOR_HERE __builtin_return_address(0) /* in an EMULATOR_FUNCTION: the line that called it */
