@@ -2,7 +2,7 @@
 
 Read in this order: errors, config, optional, gpu, target; dtype, node, intrin, printer, expr, stmt, visit (the language); affine, bounds, digits,
 proofs, rules, matching, knowledge, simplify, interval (what is known about values); interp_support, interp (what a function means);
-liveness, witness, verify (what may be claimed about one); passes/.
+kernel (what a GPU runs of one); liveness, witness, conflicts, barrier_plan, verify (what may be claimed about one); passes/.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
 """The passes, by name, and the pipelines made of them.
 
 Read manager (what a pass is), pipeline (their order, and why), then a file for each pass in that order; guards finds what partition splits,
-copies gives it bodies anew, lanes answers questions for vectorize. instruments watch a pipeline run.
+copies gives bodies anew, lanes answers questions for vectorize. instruments watch a pipeline run.
 """
 
 from .barriers import Barriers
