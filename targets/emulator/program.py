@@ -126,7 +126,7 @@ class Program:
             raise ArgumentError(f"threads={threads}: expected a positive number")
         if not 0 <= shared_bytes <= _MOST_SHARED_BYTES:
             raise TargetError(f"shared_bytes={shared_bytes}: expected 0 to {_MOST_SHARED_BYTES}")
-        launch = Launch()
+        launch, out_of_bounds = Launch(), len(self.report.out_of_bounds)
         launch.entry = self._entries[kernel]
         launch.grid[:], launch.block[:] = grid3, block3
         launch.dynamic_bytes = shared_bytes
@@ -139,7 +139,7 @@ class Program:
             else:
                 self._run_checked(launch, kernel, values, timeout_s)
         if launch.error_kind:
-            self._failed(launch, kernel, timeout_s)
+            self._failed(launch, kernel, timeout_s, len(self.report.out_of_bounds) > out_of_bounds)
 
     # ---- with checks
 
@@ -215,8 +215,9 @@ class Program:
 
     # ---- what went wrong
 
-    def _failed(self, launch: Launch, kernel: str, timeout_s: float | None) -> None:
-        """The error of a launch that did not come to its end; where something was checked, a deadlock or a wild access is a finding and no error."""
+    def _failed(self, launch: Launch, kernel: str, timeout_s: float | None, left_an_array: bool) -> None:
+        """The error of a launch that did not come to its end; where something was checked, a deadlock, a wild access, or what came of an index beyond an
+        array, is a finding and no error."""
         text = launch.error_text.decode(errors="replace")
         block, thread = index(launch.error_block, launch.grid), index(launch.error_thread, launch.block)
         where = f"kernel {kernel!r}, block {_plain(block)}, thread {_plain(thread)}"
@@ -230,6 +231,9 @@ class Program:
             raise EmulatorError(f"{where}: the thread's stack is full (256 KiB here): a recursion without end, or local arrays that are too large")
         if launch.error_kind == ERROR_SIGNAL:
             address = f" (0x{launch.error_address:x})" if "address" in text else ""
+            if left_an_array:
+                self.report.stopped = f"{where}: {text}{address}"
+                return
             raise EmulatorError(f"{where}: {text}{address}{advice}")
         if launch.error_kind in (ERROR_STUCK, ERROR_WILD) and self.check:
             self.report.stopped = f"{where}: {text}"

@@ -9,7 +9,7 @@
 #endif
 
 #ifdef __clang__ /* whose no_sanitize leaves atomic operations instrumented */
-#define EMULATOR_QUIET __attribute__((disable_sanitizer_instrumentation))
+#define EMULATOR_QUIET __attribute__((no_sanitize("thread"), disable_sanitizer_instrumentation))
 #else
 #define EMULATOR_QUIET __attribute__((no_sanitize("thread")))
 #endif
