@@ -1,7 +1,7 @@
 """The loop language: expressions, statements, what is known about them, and the passes that rewrite them.
 
 Read in this order: errors, config, optional, gpu, target; dtype, node, intrin, printer, expr, stmt, visit (the language); affine, bounds, digits,
-proofs, rules, matching, knowledge, simplify, interval (what is known about values); interp_support, interp (what a function means);
+proofs, rules, matching, knowledge, simplify, interval (what is known about values); interp_support, interp_expressions, interp (what a function means);
 kernel (what a GPU runs of one); liveness, witness, conflicts, barrier_plan, verify (what may be claimed about one); passes/.
 """
 
