@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import ClassVar
 
-from ..tir.errors import InternalError
+from ..tir.errors import InternalError, TargetError
 from ..tir.expr import Buffer, Const, Expr, Load, Var
 from ..tir.printer import Names, expression_text
 from ..tir.stmt import Allocate, Bind, CallExtern, CallIntrinsic, For, Func, If, IntrinsicCode, Prefetch, Produce, Seq, Stmt, Store
@@ -41,6 +41,7 @@ def generate(func: Func, target: Target, declared: Sequence[Buffer] | None = Non
 class CGenerator(CExpressions):
     """Writes one function. Use `generate`."""
 
+    intrinsic_words: ClassVar[str] = "static inline __attribute__((always_inline, unused)) "
     _statement_table: ClassVar[dict[type, Callable[..., None]]]
 
     def __init_subclass__(cls) -> None:
@@ -259,14 +260,20 @@ class CGenerator(CExpressions):
     def _intrinsic(self, s: CallIntrinsic) -> str:
         """The name of the function that an intrinsic is."""
         if s.code not in self._intrinsics:
+            text = self.intrinsic_text(s)
             name = f"tw_intrinsic_{s.code.name}_{len(self._intrinsics)}"
             parameters = []
             for number, (operand, first, steps) in enumerate(zip(s.code.operands, s.loads, s.steps, strict=True)):
                 parameters.append(f"{'const ' if number else ''}{self.helpers.scalar(first.buffer.dtype)} *{operand}")
-                parameters += [f"int64_t {operand}_{dimension}" for dimension in range(len(steps))]
-            text = f"static inline __attribute__((always_inline, unused)) void {name}({', '.join(parameters)})\n{{\n{s.code.c.strip(chr(10))}\n}}\n"
-            self._intrinsics[s.code] = name, text
+                parameters += [f"{self.helpers.scalar('int64')} {operand}_{dimension}" for dimension in range(len(steps))]
+            self._intrinsics[s.code] = name, f"{self.intrinsic_words}void {name}({', '.join(parameters)})\n{{\n{text.strip(chr(10))}\n}}\n"
         return self._intrinsics[s.code][0]
+
+    def intrinsic_text(self, s: CallIntrinsic) -> str:
+        """Hook: the code of an intrinsic for this target."""
+        if not s.code.c:
+            raise TargetError(f"intrinsic {s.code.name} has no code for target 'c': declare it with {{\"c\": text, ...}}, or use target 'cuda'")
+        return s.code.c
 
     def write_Store(self, s: Store) -> None:
         index = self._flat_index(s.buffer, s.indices, s)

@@ -7,20 +7,23 @@ placed buffers. What a thread of the block does is plain C++; nvcc, NVRTC and th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from ..tir.errors import InternalError, TargetError
 from ..tir.expr import Binary, Buffer, Call, Cast, Const, Expr, Var
-from ..tir.gpu import INDEX_LIMITS, STATIC_SHARED_BYTES
+from ..tir.gpu import INDEX_LIMITS, STATIC_SHARED_BYTES, WARP_SIZE
 from ..tir.passes.double_buffer import ASYNCHRONOUS
 from ..tir.stmt import Allocate, AllReduce, Bind, CallExtern, CallIntrinsic, For, Func, If, Prefetch, Produce, Seq, Stmt, Store, Sync
 from ..tir.target import Target
 from ..tir.visit import children, substitute, walk
-from .c_expressions import BITS
+from .c_expressions import BITS, UNARY
 from .c_storage import Captured
 from .cuda_functions import is_taken_from_kernels
+from .cuda_helpers import CUDA_HELPERS, INLINE
 from .cuda_lanes import WIDEST_BYTES
 from .cuda_launch import GeneratedCuda, KernelLaunch, Number, Parameter
 from .cuda_reduce import AllReduceWriter, scratch_bytes
@@ -70,6 +73,8 @@ class _Kernel:
 
 class CudaGenerator(CudaVectors):
     """Writes one function. Use `generate`."""
+
+    intrinsic_words: ClassVar[str] = INLINE
 
     def __init__(self, func: Func, target: Target) -> None:
         super().__init__(func, target)
@@ -255,6 +260,8 @@ class CudaGenerator(CudaVectors):
             if not self.names.knows(buffer):
                 name = self.names.declare(buffer, buffer.name)
                 self.out.line(f"__shared__ __align__({_SHARED_ALIGNMENT}) {kind} {name}[{max(size, 1)}];")
+        elif place.kind == "stack" and buffer.scope.startswith("wmma"):
+            self.out.line(f"__align__({_SHARED_ALIGNMENT}) {kind} {self.names.declare(buffer, buffer.name)}[{max(size // WARP_SIZE, 1)}];")
         elif place.kind == "stack":
             self.out.line(f"{kind} {self.names.declare(buffer, buffer.name)}[{max(size, 1)}];")
         else:
@@ -329,11 +336,44 @@ class CudaGenerator(CudaVectors):
 
     def write_CallIntrinsic(self, s: CallIntrinsic) -> None:
         values = []
-        for first, steps in zip(s.loads, s.steps, strict=True):
-            values.append(self.address(first.buffer, self._flat_index(first.buffer, first.indices, s)))
+        of_warp = any(first.buffer.scope.startswith("wmma") for first in s.loads)
+        if of_warp and self._kernel.block[0] != WARP_SIZE:
+            raise TargetError(
+                f"kernel {self._kernel.name}: intrinsic {s.code.name} is called by a warp together, the {WARP_SIZE} threads along threadIdx.x, but "
+                f"{self._kernel.block[0]} are bound there; bind an axis of {WARP_SIZE} to it"
+            )
+        for first, steps, shape in zip(s.loads, s.steps, s.code.shapes, strict=True):
+            index = self._flat_index(first.buffer, first.indices, s)
+            if first.buffer.scope.startswith("wmma"):
+                values.append(f"{self.buffer(first.buffer)} + {self._in_fragments(index, steps, shape, s)}")
+            else:
+                values.append(self.address(first.buffer, index))
+                self.ask_alignment(first.buffer, WIDEST_BYTES)
             values += [self.text(along[0]) for along in steps]
-            self.ask_alignment(first.buffer, WIDEST_BYTES)
         self.out.line(f"{self._intrinsic(s)}({', '.join(values)});")
+
+    def _in_fragments(self, index: Expr, steps: tuple[tuple[Expr, ...], ...], shape: tuple[int, ...], s: CallIntrinsic) -> str:
+        """Where in a thread's part of a matrix the tile that begins at `index` is: tiles follow one another in rows, elements / 32 of each."""
+        ld, one = (along[0] for along in steps)
+        rows, columns = shape
+        if not isinstance(ld, Const) or not isinstance(one, Const) or one.value != 1 or ld.value % columns:
+            raise TargetError(f"intrinsic {s.code.name}: its operand {index} in {s.loads[0].buffer.name} is no tile of a matrix of whole tiles of {shape}")
+        part, width, first = rows * columns // WARP_SIZE, int(ld.value), self.text(index, UNARY)
+        tile = f"{first} / {rows * width} * {width // columns}" if width > columns else f"{first} / {rows * width}"
+        if width > columns:
+            tile = f"({tile} + {first} % {width} / {columns})"
+        return f"{tile} * {part}"
+
+    def intrinsic_text(self, s: CallIntrinsic) -> str:
+        text = s.code.cuda
+        if not text:
+            raise TargetError(f"intrinsic {s.code.name} has no code for target 'cuda': declare it with {{\"cuda\": text, ...}}")
+        for name in dict.fromkeys(re.findall(r"\btw_\w+", text)):
+            if name in CUDA_HELPERS:
+                self.helpers.device.use(name)
+                if self.target.gpu.capability < CUDA_HELPERS[name].arch:
+                    raise TargetError(f"intrinsic {s.code.name} needs sm_{CUDA_HELPERS[name].arch}, but the target is {self.target.arch}")
+        return text
 
 
 def cuda_function_name(wanted: str) -> str:

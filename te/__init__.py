@@ -5,7 +5,7 @@ Read in this order: axis, tensor, op, reduce, api, graph, check, scan, intrin, e
 
 from typing import TYPE_CHECKING, Any
 
-from . import intrinsics, library
+from . import intrinsics, library, tensor_cores
 from .api import (
     abs,
     cast,

@@ -24,7 +24,7 @@ C_WORDS = frozenset(
      "long", "register", "restrict", "return", "short", "signed", "sizeof", "static", "struct", "switch", "typedef", "union", "unsigned", "void", "volatile",
      "while", "asm", "typeof"]
 )  # fmt: skip
-_PARTS = ("c", "python")
+_PARTS = ("c", "cuda", "python")
 
 _KNOWN: dict[str, TensorIntrin] = {}
 
@@ -77,11 +77,14 @@ def decl_tensor_intrin(
     `op`: the pattern, a computation of placeholders with constant shapes. Each is read once, at axes of the pattern, such as
     `c[i, j] = sum(a[i, k] * b[k, j], axis=k)`. An axis of extent 1 stands for none: with `k` of extent 1 this is an outer product added to c.
 
-    `body`, `init`, `update`: codes, each `{"c": text, "python": function}`. Of a plain computation: `body`. Of a reduction: `update` adds the terms of the
-    pattern to what the output holds, `init` (optional) stores the identity before, and `body` does both where the nest holds the whole reduction; at least
-    one of `update` and `body`. The text is the body of a C function: for each tensor x of the pattern it has the pointer `x` and the distances
-    `x_0`, `x_1` ... (int64_t, in elements) between neighbours along its dimensions; those of an `init` are of the output only. The function gets NumPy
-    arrays of the shapes of the pattern, the output first, and writes into it; the interpreter, which checks kernels, uses it.
+    `body`, `init`, `update`: codes, each `{"c": text, "python": function}`, with "cuda" beside or in the place of "c". Of a plain computation: `body`. Of a
+    reduction: `update` adds the terms of the pattern to what the output holds, `init` (optional) stores the identity before, and `body` does both where the
+    nest holds the whole reduction; at least one of `update` and `body`. The text for "c" is the body of a C function: for each tensor x of the pattern it
+    has the pointer `x` and the distances `x_0`, `x_1` ... (int64_t, in elements) between neighbours along its dimensions; those of an `init` are of the
+    output only. The function gets NumPy arrays of the shapes of the pattern, the output first, and writes into it; the interpreter, which checks kernels,
+    uses it. The text for "cuda" is the body of a device function of the same parameters. What a stage of scope "wmma.matrix_a", "wmma.matrix_b" or
+    "wmma.accumulator" holds lies in the registers of the 32 threads along threadIdx.x: they call the function together, and its pointer is to the thread's
+    own part of the tile. Ready-made ones for tensor cores are in tensor_cores.py.
 
     `name`: by which it is recorded in schedules and found in replays (default: the name of `op`). A name that was declared before is declared anew.
 
@@ -111,19 +114,20 @@ def _code(given: Any, name: str, form: str, tensors: tuple[Tensor, ...]) -> Intr
     if not isinstance(given, Mapping):
         raise TEError(f'{what} is {given!r}: expected {{"c": the text of a C function\'s body, "python": a function on NumPy arrays}}')
     unknown = [str(key) for key in given if key not in _PARTS]
-    missing = [key for key in _PARTS if key not in given]
+    missing = [key for key in ("c", "python") if key not in given and (key != "c" or "cuda" not in given)]
     if unknown or missing:
         found = f"unknown target {', '.join(map(repr, unknown))}" if unknown else f"nothing for {', '.join(map(repr, missing))}"
         raise TEError(f"{what} has {found}: expected code for 'c' and 'python'")
-    text, function = given["c"], given["python"]
-    if not isinstance(text, str) or not text.strip():
-        raise TEError(f"{what}: the code for 'c' is {text!r}: expected the text of a C function's body")
+    function, texts = given["python"], {key: given[key] for key in ("c", "cuda") if key in given}
+    for key, text in texts.items():
+        if not isinstance(text, str) or not text.strip():
+            raise TEError(f"{what}: the code for {key!r} is {text!r}: expected the text of a C function's body")
     if not callable(function):
         raise TEError(f"{what}: the code for 'python' is {function!r}: expected a function of {', '.join(t.name for t in tensors)}")
     if form == "init":
         tensors = tensors[:1]
     shapes = tuple(tuple(int(e) for e in t.shape if isinstance(e, int)) for t in tensors)
-    return IntrinsicCode(f"{name}_{form}", tuple(t.name for t in tensors), shapes, text, function)
+    return IntrinsicCode(f"{name}_{form}", tuple(t.name for t in tensors), shapes, texts.get("c", ""), function, texts.get("cuda", ""))
 
 
 def _check_pattern(op: ComputeOp, what: str) -> None:

@@ -15,12 +15,12 @@ from typing import TypeAlias
 from .bounds import constant_bounds
 from .conflicts import Access, Conflicts
 from .errors import TargetError
-from .expr import HAS_LOAD, Buffer, Const, Expr, Var, add, logical_not, mul
+from .expr import HAS_LOAD, Buffer, Const, Expr, Var, add, const, eq, logical_not, mul
 from .kernel import THREAD_INDICES, Grouping, Kernel
 from .stmt import Allocate, AllReduce, Bind, CallIntrinsic, For, If, Produce, Seq, Stmt, Store, Sync
 from .visit import loads_of, operands_of, statements_in, substitute
 
-PRIVATE_SCOPES = ("local",)  # each thread has its own
+PRIVATE_SCOPES = ("local", "wmma")  # each thread has its own, or its part
 
 _Conflict: TypeAlias = "tuple[Access, Access]"
 
@@ -67,7 +67,8 @@ class _Planner:
         self.extents = [_extent(kernel, tag) for tag in THREAD_INDICES]
         self.alone = all(extent == 1 for extent in extents.values())
         self.written = frozenset(_written(body))
-        self.shared = frozenset(b for b in self.written if b.scope not in PRIVATE_SCOPES)
+        self.shared = frozenset(b for b in self.written if not b.scope.startswith(PRIVATE_SCOPES))
+        self.lane = next((var for tag, (var, _) in kernel.indices.items() if tag == "threadIdx.x"), None)
         self.values: dict[Var, Expr] = {}  # of bound names
         self.guards: list[Expr] = []
         self.varying: set[Var] = set(extents)  # variables that differ between threads
@@ -282,6 +283,11 @@ class _Planner:
         for extent, along in zip(s.code.shapes[number], s.steps[number], strict=True):
             count = Var("count", "int32", (0, extent - 1))
             indices = [add(index, mul(step, count)) for index, step in zip(indices, along, strict=True)]
+        if number == 0 and self.lane is not None and any(each.buffer.scope.startswith("wmma") for each in s.loads):
+            self.guards.append(eq(self.lane, const(0, self.lane.dtype)))  # the lanes of a warp write each element once, together
+            found = self.access(first.buffer, tuple(indices), True)
+            self.guards.pop()
+            return [found]
         return [self.access(first.buffer, tuple(indices), number == 0)]
 
 

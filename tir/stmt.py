@@ -151,7 +151,8 @@ class IntrinsicCode:
     """What a loop nest is replaced by. `name`: a C identifier, one for each code. `operands`: their names, the written one first; `shapes`: of each.
 
     `c`: the body of a C function whose parameters are, for each operand x, the pointer `x` and the distances `x_0`, `x_1` ... in elements between neighbours
-    along its dimensions. `function`: the same on NumPy arrays of those shapes, for the interpreter; it writes into the first.
+    along its dimensions. `function`: the same on NumPy arrays of those shapes, for the interpreter; it writes into the first. `cuda`: as `c`, of a device
+    function. Where an operand has a scope "wmma..." all threads of a warp call it together, and `x` is what a thread holds of it: each has as many elements.
     """
 
     name: str
@@ -159,6 +160,7 @@ class IntrinsicCode:
     shapes: tuple[tuple[int, ...], ...]
     c: str
     function: Callable[..., object]
+    cuda: str = ""
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -67,7 +67,9 @@ class Storage(Pass):
         chosen: list[Allocate] = []
 
         def visit(s: Stmt, left: int) -> None:
-            if s.__class__ is Allocate and s in used and s.buffer.scope == "local":
+            if s.__class__ is Allocate and s in used and s.buffer.scope.startswith("wmma"):
+                chosen.append(s)  # in the registers of a warp
+            elif s.__class__ is Allocate and s in used and s.buffer.scope == "local":
                 size = s.buffer.constant_size
                 if size is not None and size * s.buffer.dtype.bytes <= left:
                     chosen.append(s)
