@@ -14,7 +14,7 @@ from ..tir.errors import InternalError
 from ..tir.expr import Broadcast, Buffer, Call, Cast, Choice, Const, Expr, IfThenElse, Load, Var
 from ..tir.stmt import Bind, Func, Store
 from ..tir.target import Target
-from ..tir.visit import walk
+from ..tir.visit import substitute, walk
 from .c import CGenerator
 from .c_expressions import ATOM, BITS, UNARY
 from .c_types import SMALL_FLOATS
@@ -34,6 +34,7 @@ class CudaVectors(CGenerator):
         self.asynchronous = False
         self._scalar_texts: dict[Var, tuple[str, int]] = {}  # of lanes that were read together
         self._lanes: dict[Expr, Sequence[Expr]] = {}  # of vector variables
+        self._values: dict[Var, Expr] = {}  # of bound integers: what alignment is proved from
 
     def alignment(self, buffer: Buffer) -> int | None:
         """Hook: bytes that the first element of a buffer is aligned to; None for a buffer in registers, which has no address."""
@@ -47,6 +48,8 @@ class CudaVectors(CGenerator):
         if s.var.dtype.lanes == 1:
             kind = self._types[s.var] = self.helpers.scalar(s.var.dtype)
             value = self.text(s.value)
+            if s.var.dtype.is_integer:
+                self._values[s.var] = substitute(s.value, self._values)
             self.out.line(f"const {kind} {self.names.declare(s.var, s.var.name)} = {value};")
         else:
             splitter = self._read_whole(s.value)
@@ -127,7 +130,7 @@ class CudaVectors(CGenerator):
         stride = getattr(index, "stride", None)
         if alignment is None or not (isinstance(stride, Const) and stride.value == 1):
             return None
-        found = pieces(buffer, index, lanes, alignment)
+        found = pieces(buffer, substitute(index, self._values), lanes, alignment)
         if found is not None:
             self.ask_alignment(buffer, found[0][1] * buffer.dtype.bytes)
         return found

@@ -148,8 +148,8 @@ class _Binder(Substitute):
             return Bind(s.var, self.rewrite(s.value), self.statement(s.body))
         if isinstance(s, CallIntrinsic) and (self.conditions or self.short):
             condition = (*self.conditions, *self.short.values())[0]
-            raise ScheduleError(f"intrinsic {s.code.name} is done by a warp together, but stands under the condition {condition}, which some threads do not meet; "
-                                f"choose tiles that divide the extents")  # fmt: skip
+            raise ScheduleError(f"intrinsic {s.code.name} is done by a warp together, but stands under the condition {condition}, which some threads "
+                                f"do not meet; choose tiles that divide the extents")  # fmt: skip
         return self.rewrite_statement(s)  # an AllReduce or an intrinsic of a warp: all take part
 
     def _is_together(self, s: Stmt) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import ScheduleError
 from ..expr import Buffer, Const, Expr, Load, add, as_expr, const, floormod, load, lt
-from ..stmt import Allocate, For, Func, If, Produce, Seq, Stmt, Store, Sync, seq
+from ..stmt import Allocate, CallIntrinsic, For, Func, If, Produce, Seq, Stmt, Store, Sync, seq
 from ..verify import CLOSED, THREADS_BOUND
 from ..visit import Rewriter, StatementRewriter, loads_of, operands_of, statements_in, walk
 from .copies import copy_statement, several
@@ -251,3 +251,12 @@ class _Turns(Rewriter):
         changed: Store = self.rewrite_children(node)
         found = self.turns.get(node.buffer)
         return changed if found is None else Store(found[0], (found[1], *changed.indices), changed.value, changed.predicate)
+
+    def rewrite_CallIntrinsic(self, node: CallIntrinsic) -> Stmt:
+        changed: CallIntrinsic = self.rewrite_children(node)
+        zero = as_expr(0)
+        steps = tuple(
+            tuple((zero, *along) for along in operand) if old.buffer in self.turns else operand
+            for old, operand in zip(node.loads, changed.steps, strict=True)
+        )
+        return CallIntrinsic(changed.code, changed.args, steps)

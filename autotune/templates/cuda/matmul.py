@@ -1,4 +1,4 @@
-"""Products of matrices on the CUDA cores: matmul, dense, batch_matmul, and quantised ones.
+"""Products of matrices on the CUDA cores: matmul, dense, batch_matmul, and quantised ones. Those that tensor cores compute are in tensor_cores.py.
 
 A block computes a tile of the result; panels of both operands go through shared memory, a few terms at a time. A thread has 16 rows x 4 columns of the
 tile in registers: for each term it reads 16 + 4 values from shared memory, four at a time, and does 64 multiply-adds. The 32 threads of a warp have
@@ -17,7 +17,8 @@ from ....te.library.operator import Operator
 from ...canonical import constant_shape
 from ...space import Config
 from ..register_tile import sums_and_weights
-from .threads import WARP, bind, copy_together, one_axis
+from .tensor_cores import serves, tensor_core_matmul
+from .threads import WARP, bind, copy_together, multiprocessors, one_axis
 
 _TERMS = (4, 8, 16, 32)
 _BUFFERS = (1, 2, 3)  # of each panel: with two, the next is read from memory while one is computed with
@@ -27,6 +28,8 @@ _SHAPES = [(16, 32, 8), (16, 32, 4), (8, 32, 4), (8, 16, 8), (4, 16, 8), (4, 16,
 
 def matmul(cfg: Config, op: Operator) -> Schedule:
     """[batch,] rows, columns = sum over the reduction of left[.., row, k] * right[.., k, column] (dense: right[column, k])."""
+    if serves(op, cfg.target.gpu.capability):
+        return tensor_core_matmul(cfg, op)
     out = op.output
     schedule = create_schedule(out.op)
     stage = schedule[out]
@@ -36,7 +39,7 @@ def matmul(cfg: Config, op: Operator) -> Schedule:
             each.compute_inline()
     shape = constant_shape(out)
     depth = schedule[sums].op.reduce_axis[0].dom.extent
-    tile = cfg.define_knob("tile", list(range(len(_SHAPES))), default=_SHAPES.index(_default_shape(shape, cfg.target.gpu.capability))).val
+    tile = cfg.define_knob("tile", list(range(len(_SHAPES))), default=_SHAPES.index(_default_shape(shape, multiprocessors(cfg.target)))).val
     per_thread, along_x, along_y = _SHAPES[tile]
     terms = cfg.define_knob("terms", _TERMS, default=8 if depth > 4 else 4).val
     buffers = cfg.define_knob("buffers", _BUFFERS, default=2 if depth > terms else 1).val
@@ -100,13 +103,12 @@ def _panel(schedule: Schedule, local: Any, operand: Any, step: Any, term: Any, t
         shared.double_buffer(stages=buffers)
 
 
-def _default_shape(shape: tuple[int, ...], capability: int) -> tuple[int, int, int]:
-    """The largest tile of which there are enough to occupy the multiprocessors; of a small result, the tile that wastes least."""
+def _default_shape(shape: tuple[int, ...], wanted: int) -> tuple[int, int, int]:
+    """The largest tile of which there are `wanted`, so as to occupy the multiprocessors; of a small result, the tile that wastes least."""
     *batch, rows, columns = shape
-    multiprocessors = 132 if capability >= 90 else 108 if capability >= 80 else 40
 
     def blocks(choice: tuple[int, int, int]) -> int:
         return math.prod(batch) * -(-rows // (choice[0] * choice[2])) * -(-columns // (_LANES * choice[1]))
 
-    enough = [choice for choice in _SHAPES if blocks(choice) >= multiprocessors and choice[1] >= min(WARP, 16)]
+    enough = [choice for choice in _SHAPES if blocks(choice) >= wanted and choice[1] >= min(WARP, 16)]
     return enough[0] if enough else _SHAPES[4]

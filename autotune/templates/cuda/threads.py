@@ -7,9 +7,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....te.axis import IterVar, thread_axis
+from ....tir.target import Target
 
 WARP = 32
 MOST_BLOCKS_YZ = 65535  # along y and z; along x it is 2^31 - 1
+
+
+def multiprocessors(target: Target) -> int:
+    """Of a large GPU of the architecture: what a kernel should have blocks for."""
+    capability = target.gpu.capability
+    return 132 if capability >= 90 else 108 if capability >= 80 else 40
 
 
 def bind(stage: Any, **axes: IterVar) -> None:
