@@ -25,7 +25,7 @@ def emulator(arch: str = "sm_80") -> tw.Target:
         ("sm_80", lib.matmul(64, 64, 128, **HALF)),  # several stages of asynchronous copies
         ("sm_75", lib.matmul(48, 80, 64, **HALF)),  # halves of m16n8k16
         ("sm_90", lib.dense(64, 32, 160, **BRAIN)),  # the right operand by columns
-        ("sm_80", lib.batch_matmul(3, 32, 16, 64, **HALF)),
+        ("sm_80", lib.batch_matmul(3, 32, 16, 128, **HALF)),
     ],
     ids=lambda value: value if isinstance(value, str) else value.name,
 )

@@ -289,7 +289,7 @@ def test_refusals_of_declarations():
         "placeholder": lambda: te.decl_tensor_intrin(a, body=good),
         "C identifier": lambda: te.decl_tensor_intrin(plain, body=good, name="a b"),
         "body= and neither": lambda: te.decl_tensor_intrin(plain, update=good),
-        "'cuda'": lambda: te.decl_tensor_intrin(plain, body={**good, "cuda": "x"}),
+        "'metal'": lambda: te.decl_tensor_intrin(plain, body={**good, "metal": "x"}),
         "nothing for 'python'": lambda: te.decl_tensor_intrin(plain, body={"c": "    ;"}),
         "body is 'x'": lambda: te.decl_tensor_intrin(plain, body="x"),
         "called 'int'": lambda: te.decl_tensor_intrin(te.compute((4,), lambda i: a[i] + 1.0, name="int"), body=good, name="x"),

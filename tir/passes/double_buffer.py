@@ -256,7 +256,6 @@ class _Turns(Rewriter):
         changed: CallIntrinsic = self.rewrite_children(node)
         zero = as_expr(0)
         steps = tuple(
-            tuple((zero, *along) for along in operand) if old.buffer in self.turns else operand
-            for old, operand in zip(node.loads, changed.steps, strict=True)
+            tuple((zero, *along) for along in operand) if old.buffer in self.turns else operand for old, operand in zip(node.loads, changed.steps, strict=True)
         )
         return CallIntrinsic(changed.code, changed.args, steps)

@@ -55,7 +55,7 @@ def matmul(cfg: Config, op: Operator) -> Schedule:
         if buffers > 1 and depth <= terms:
             return False  # there is no next panel
         per_thread, along_x, along_y = _SHAPES[tile]
-        return buffers * terms * (per_thread * along_y + _LANES * along_x) * element <= cfg.target.gpu.shared_bytes_per_block
+        return bool(buffers * terms * (per_thread * along_y + _LANES * along_x) * element <= cfg.target.gpu.shared_bytes_per_block)
 
     cfg.constrain(["tile", "terms", "buffers"], fits)
     *batch, i, j = stage.op.axis

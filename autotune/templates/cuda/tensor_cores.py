@@ -46,6 +46,12 @@ def tensor_core_matmul(cfg: Config, op: Operator) -> Schedule:
     terms = cfg.define_knob("terms", [n for n in _TERMS if depth % n == 0], default=next(n for n in (32, 16) if depth % n == 0)).val
     stages = cfg.define_knob("stages", list(_STAGES), default=3 if depth // terms >= 4 else 1).val
 
+    def fits(choice: int, terms: int, stages: int) -> bool:
+        rows, columns, *_ = _SHAPES[choice]
+        elements = rows * (terms + _COPIED) + (columns * (terms + _COPIED) if by_columns else terms * (columns + _COPIED))
+        return stages * elements * 2 <= cfg.target.gpu.shared_bytes_per_block and (stages == 1 or depth > terms)
+
+    cfg.constrain(["tile", "terms", "stages"], fits)
     schedule = create_schedule(out.op)
     stage = schedule[out]
     sums = schedule[schedule.cache_write(out, "wmma.accumulator")]
