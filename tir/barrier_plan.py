@@ -121,12 +121,12 @@ class _Planner:
             self.varying.add(s.var)
 
     def loop(self, s: For, common: frozenset[Var]) -> _Part:
-        outer = self.divided
+        outer, inner = self.divided, common | {s.var}
         if not self.uniform(s.extent):
             self.varying.add(s.var)
             self.divided = self.divided or f"{s.var.name} < {s.extent}"
+            inner = common  # threads may be at different iterations
         read = self.reads((s.extent,))
-        inner = common | {s.var}
         parts = list(self.parts(s.body, inner))
         cuts = self.line(parts, inner)
         whole = _joined(s, parts, list(cuts))
@@ -158,6 +158,10 @@ class _Planner:
             self.guards.append(logical_not(s.condition))
             arms.append(self.block(s.otherwise, common))
             self.guards.pop()
+        if len(arms) == 2 and self.divided is not None:  # some threads are in one while others are in the other
+            pair = self.conflict(arms[0].head + arms[0].tail, arms[1].head + arms[1].tail, common)
+            if pair is not None:
+                self.refuse_divergence(pair)
         self.divided = outer
         head, tail = ([a for arm in arms for a in getattr(arm, name)] for name in ("head", "tail"))
         return _Part(s, read + head, read + tail, len(arms) == 2 and all(arm.clean for arm in arms))

@@ -10,7 +10,7 @@ from tilewright.tir.expr import Buffer, Var, as_expr, const, eq, floormod, lt
 from tilewright.tir.interp import compiled, interpret
 from tilewright.tir.interp_support import Divergence
 from tilewright.tir.passes.barriers import Barriers
-from tilewright.tir.stmt import AllReduce, Combination, If, Store, Sync, seq
+from tilewright.tir.stmt import AllReduce, Combination, For, If, Store, Sync, seq
 from tilewright.tir.target import Target
 from tilewright.tir.verify import check_synced, check_threads_bound
 
@@ -114,6 +114,22 @@ def test_a_barrier_between_some_threads_is_refused():
     body = lambda t: If(lt(t, as_expr(32)), seq(put(S, t, get(A, t)), put(C, t, get(S, 31 - t))))  # noqa: E731
     with pytest.raises(TargetError, match=r"threadIdx.x < 32.*writes S\[threadIdx.x\].*reads S"):
         Barriers().run(one_kernel(body), TARGET)
+
+
+def test_threads_in_different_arms_or_iterations():
+    body = lambda t: If(lt(t, as_expr(32)), put(S, t, get(A, t)), put(C, t, get(S, t - 32)))  # noqa: E731
+    with pytest.raises(TargetError, match=r"threadIdx.x < 32.*writes S\[threadIdx.x\].*reads S\[threadIdx.x - 32\]"):
+        Barriers().run(one_kernel(body), TARGET)
+    body = lambda t: If(lt(t, as_expr(32)), put(S, t, get(A, t)), put(C, t, get(S, t)))  # noqa: E731
+    assert barriers_in(Barriers().run(one_kernel(body), TARGET)) == 0
+
+    def some_steps(t):
+        """Each thread runs as often as its number says, and writes what another one reads a step later."""
+        k = Var("k", "int32", (0, 63))
+        return For(k, t, "serial", put(S, k, get(S, k) + get(A, t)))
+
+    with pytest.raises(TargetError, match=r"inside the condition k < threadIdx.x"):
+        Barriers().run(one_kernel(some_steps), TARGET)
 
 
 def test_threads_that_part_around_a_barrier_are_found():
