@@ -73,133 +73,111 @@ static void remember_block(Worker* worker) {
   worker->block_numbers[worker->blocks_run++] = worker->block;
 }
 
-/* Whether `self` may meet the latest write, or one of the latest atomic operations of several threads, at the same time. */
-static inline bool write_conflicts(const Worker* worker, const Cell& cell, uint32_t self) {
-  if (cell.write_time < worker->barrier_time) return false;
-  const uint32_t writer = cell.writer & THREAD_BITS;
-  if (cell.writer & MANY_WARPS) return true;
-  if (cell.writer & MANY_LANES) return writer / WARP != self / WARP || cell.write_time >= worker->warp[self / WARP].synchronised;
-  return writer != self && !ordered(worker, self, writer, cell.write_time);
+/* Whether the latest plain write is one that `self` may meet. */
+static inline bool unordered_write(const Worker* worker, const Cell& cell, uint32_t self) {
+  return cell.write_time >= worker->barrier_time && cell.writer != self && !ordered(worker, self, cell.writer, cell.write_time);
 }
 
-/* A reader and its place, in a word; a place beyond 4 MB of code is not known afterwards. */
-static inline uint32_t pack_reader(uint32_t reader, uint32_t place) { return reader | (place >> 22 ? 0 : place << 10); }
-
-static inline bool read_cell(Worker* worker, Cell& cell, const Where& where, size_t size, uint32_t place, uint32_t self, bool shared) {
-  const uint32_t writer = cell.writer & THREAD_BITS;
-  bool clean = true;
-  if (shared) {
-    if (cell.write_time < worker->block_time) {
-      report(worker, UNINITIALISED, where, size, 0, place, 0, 0, 0, worker->block);
-      clean = false;
-    }
-  } else if ((cell.write_time && cell.write_time < worker->block_time) || cell.reader & ATOMIC_BY_BLOCKS) {
-    conflict_of_blocks(worker, where, size, 0, place, writer, cell.writer & ATOMIC ? 2 : 1, cell.write_place, cell.write_time);
-    clean = false;
-  }
-  if (write_conflicts(worker, cell, self)) {
-    conflict(worker, where, size, 0, place, writer == self ? ~0u : writer, cell.writer & ATOMIC ? 2 : 1, cell.write_place, cell.write_time);
-    clean = false;
-  }
-  const uint32_t bit = 1u << (self % WARP), reader = cell.reader & THREAD_BITS;
-  uint32_t flags = cell.reader & ~THREAD_BITS;
-  if (cell.read_time >= worker->barrier_time) {
-    if (!(flags & READ_BY_WARPS)) {
-      if (reader / WARP == self / WARP) {
-        cell.readers = cell.read_time < worker->warp[self / WARP].synchronised ? bit : cell.readers | bit;
-      } else {
-        flags |= READ_BY_WARPS;
-        cell.readers = pack_reader(reader, cell.read_place);
-      }
-    } else if (reader / WARP != self / WARP) {
-      cell.readers = pack_reader(reader, cell.read_place);
-    }
-  } else {
-    if (cell.read_time && cell.read_time < worker->block_time) flags |= READ_BY_BLOCKS;
-    flags &= ~uint32_t(READ_BY_WARPS);
-    cell.readers = bit;
-  }
-  cell.reader = uint16_t(self | flags);
-  cell.read_time = worker->time;
-  cell.read_place = place;
-  cell.writer |= EVER_READ;
-  return clean;
-}
-
-/* A reader of this interval that a write by `self` is not ordered after, and its place; -1: none. */
-static inline int unordered_reader(const Worker* worker, const Cell& cell, uint32_t self, uint32_t* place) {
-  const uint32_t reader = cell.reader & THREAD_BITS;
-  *place = cell.read_place;
-  if (cell.reader & READ_BY_WARPS && reader / WARP == self / WARP) {
-    *place = cell.readers >> 10;
-    return int(cell.readers & THREAD_BITS);
-  }
-  if (reader / WARP != self / WARP) return int(reader);
-  if (cell.read_time < worker->warp[self / WARP].synchronised) return -1;
-  for (uint32_t others = cell.readers & ~(1u << (self % WARP)); others; others &= others - 1) {
+/* One of the accessors that `self` may meet; -1: none. */
+static inline int unordered_accessor(const Worker* worker, const Accessors& accessors, uint32_t self) {
+  if (accessors.time < worker->barrier_time) return -1;
+  if (accessors.flags & BY_WARPS) return int(accessors.thread != self ? accessors.thread : accessors.lanes);
+  if (accessors.thread / WARP != self / WARP) return accessors.thread;
+  if (accessors.time < worker->warp[self / WARP].synchronised) return -1;
+  for (uint32_t others = accessors.lanes & ~(1u << (self % WARP)); others; others &= others - 1) {
     const uint32_t other = self / WARP * WARP + uint32_t(__builtin_ctz(others));
-    if (!ordered(worker, self, other, cell.read_time)) return int(other);
+    if (!ordered(worker, self, other, accessors.time)) return int(other);
   }
   return -1;
 }
 
-static inline bool write_cell(Worker* worker, Cell& cell, const Where& where, size_t size, int kind, uint32_t place, uint32_t self, bool shared) {
-  const uint32_t writer = cell.writer & THREAD_BITS, atomic = kind == 2;
-  const bool both_atomic = atomic && cell.writer & ATOMIC;
-  uint32_t flags = cell.writer & (EVER_READ | EVER_WRITTEN | EVER_ATOMIC);
-  bool clean = true;
+static inline void remember(const Worker* worker, Accessors& accessors, uint32_t self, uint32_t place) {
+  const uint32_t bit = 1u << (self % WARP);
+  if (accessors.time < worker->barrier_time) {
+    if (accessors.time && accessors.time < worker->block_time) accessors.flags |= BY_BLOCKS;
+    accessors.flags &= uint16_t(~BY_WARPS);
+    accessors.lanes = bit;
+  } else if (accessors.flags & BY_WARPS) {
+    if (accessors.thread != self) accessors.lanes = accessors.thread;
+  } else if (accessors.thread / WARP != self / WARP) {
+    accessors.flags |= BY_WARPS;
+    accessors.lanes = accessors.thread;
+  } else {
+    accessors.lanes = accessors.time < worker->warp[self / WARP].synchronised ? bit : accessors.lanes | bit;
+  }
+  accessors.thread = uint16_t(self);
+  accessors.time = worker->time;
+  accessors.place = place;
+}
+
+static inline bool of_another_block(const Worker* worker, const Accessors& accessors) {
+  return accessors.time && (accessors.time < worker->block_time || accessors.flags & BY_BLOCKS);
+}
+
+/* The access of one granule against what is remembered of it; true: nothing is wrong. Only the first conflict is reported. */
+static inline bool judge(Worker* worker, const Cell& cell, const Where& where, size_t size, int kind, uint32_t place, uint32_t self) {
+  const bool shared = where.space == SPACE_SHARED;
+  const bool meets_reads = kind != 0, meets_atomics = kind != 2;
+  if (shared && kind != 1 && cell.write_time < worker->block_time && cell.atomics.time < worker->block_time) { /* an atomic operation reads too */
+    report(worker, UNINITIALISED, where, size, kind, place, 0, 0, 0, worker->block);
+    return false;
+  }
   if (!shared) {
-    const bool other_wrote = cell.write_time && cell.write_time < worker->block_time;
-    if (other_wrote && both_atomic && flags & EVER_WRITTEN) { /* besides */
-      conflict_of_blocks(worker, where, size, kind, place, ~0u, 1, 0, ~0u);
-      clean = false;
-    } else if ((other_wrote && !both_atomic) || (cell.reader & ATOMIC_BY_BLOCKS && !atomic)) {
-      conflict_of_blocks(worker, where, size, kind, place, writer, cell.writer & ATOMIC ? 2 : 1, cell.write_place, cell.write_time);
-      clean = false;
-    } else if (other_wrote) {
-      cell.reader |= ATOMIC_BY_BLOCKS;
+    if (cell.write_time && cell.write_time < worker->block_time) {
+      conflict_of_blocks(worker, where, size, kind, place, cell.writer, 1, cell.write_place, cell.write_time);
+      return false;
     }
-    if (cell.read_time && (cell.read_time < worker->block_time || cell.reader & READ_BY_BLOCKS)) {
-      conflict_of_blocks(worker, where, size, kind, place, cell.reader & THREAD_BITS, 0, cell.read_place, cell.read_time);
-      clean = false;
+    if (meets_atomics && of_another_block(worker, cell.atomics)) {
+      conflict_of_blocks(worker, where, size, kind, place, cell.atomics.thread, 2, cell.atomics.place, cell.atomics.time);
+      return false;
     }
-  } else if (atomic && cell.write_time < worker->block_time) { /* an atomic operation reads too */
-    report(worker, UNINITIALISED, where, size, 2, place, 0, 0, 0, worker->block);
-    clean = false;
-  }
-  if (cell.write_time >= worker->barrier_time) {
-    if (both_atomic) {
-      flags |= cell.writer & (MANY_LANES | MANY_WARPS);
-      if (writer / WARP != self / WARP) flags |= MANY_WARPS;
-      else if (writer != self) flags |= MANY_LANES;
-    } else if (write_conflicts(worker, cell, self)) {
-      conflict(worker, where, size, kind, place, writer == self ? ~0u : writer, cell.writer & ATOMIC ? 2 : 1, cell.write_place, cell.write_time);
-      clean = false;
+    if (meets_reads && of_another_block(worker, cell.reads)) {
+      conflict_of_blocks(worker, where, size, kind, place, cell.reads.thread, 0, cell.reads.place, cell.reads.time);
+      return false;
     }
   }
-  if (cell.read_time >= worker->barrier_time) {
-    uint32_t other_place;
-    const int other = unordered_reader(worker, cell, self, &other_place);
-    if (other >= 0) {
-      conflict(worker, where, size, kind, place, uint32_t(other), 0, other_place, cell.read_time);
-      clean = false;
-    }
-    if (!atomic) cell.read_time = 0; /* who is ordered after this write is ordered after those reads too */
+  if (unordered_write(worker, cell, self)) {
+    conflict(worker, where, size, kind, place, cell.writer, 1, cell.write_place, cell.write_time);
+    return false;
   }
-  cell.write_time = worker->time;
-  cell.write_place = place;
-  cell.writer = uint16_t(self | flags | (atomic ? ATOMIC | EVER_ATOMIC : EVER_WRITTEN));
-  return clean;
+  int other;
+  if (meets_atomics && (other = unordered_accessor(worker, cell.atomics, self)) >= 0) {
+    conflict(worker, where, size, kind, place, uint32_t(other), 2, cell.atomics.place, cell.atomics.time);
+    return false;
+  }
+  if (meets_reads && (other = unordered_accessor(worker, cell.reads, self)) >= 0) {
+    conflict(worker, where, size, kind, place, uint32_t(other), 0, cell.reads.place, cell.reads.time);
+    return false;
+  }
+  return true;
+}
+
+static inline void record(const Worker* worker, Cell& cell, int kind, uint32_t place, uint32_t self) {
+  if (kind == 0) {
+    remember(worker, cell.reads, self, place);
+    cell.flags |= EVER_READ;
+  } else if (kind == 2) {
+    remember(worker, cell.atomics, self, place);
+    cell.flags |= EVER_ATOMIC;
+  } else {
+    cell.reads.time = cell.atomics.time = 0; /* who is ordered after this write is ordered after those too, or it was reported */
+    cell.write_time = worker->time;
+    cell.write_place = place;
+    cell.writer = uint16_t(self);
+    cell.flags |= EVER_WRITTEN;
+  }
 }
 
 void race_access(Worker* worker, const Where& where, size_t size, int kind, uint32_t place) {
   const uint32_t self = worker->current;
-  const bool shared = where.space == SPACE_SHARED;
-  Cell* cell = (shared ? worker->shadow.shared : worker->shadow.zones[where.memory].cells) + where.cell;
+  Cell* cell = (where.space == SPACE_SHARED ? worker->shadow.shared : worker->shadow.zones[where.memory].cells) + where.cell;
   const uint64_t first_byte = where.offset & ((uint64_t(1) << worker->launch->granule_shift) - 1);
   const Cell* end = cell + ((first_byte + size - 1) >> worker->launch->granule_shift) + 1;
   bool clean = true; /* one report for an access is enough */
-  for (; cell != end && clean; ++cell) clean = kind == 0 ? read_cell(worker, *cell, where, size, place, self, shared) : write_cell(worker, *cell, where, size, kind, place, self, shared);
+  for (; cell != end; ++cell) {
+    clean = clean && judge(worker, *cell, where, size, kind, place, self);
+    record(worker, *cell, kind, place, self);
+  }
 }
 
 void race_forget(Worker* worker, uintptr_t address, size_t size, uintptr_t place) {
@@ -207,7 +185,7 @@ void race_forget(Worker* worker, uintptr_t address, size_t size, uintptr_t place
   where.space = SPACE_LOCAL;
   if (!shadow_find(worker, address, size, 1, place, &where) || where.space != SPACE_SHARED) return;
   Cell* cell = worker->shadow.shared + where.cell;
-  for (size_t i = 0; i < (size + (size_t(1) << worker->launch->granule_shift) - 1) >> worker->launch->granule_shift; ++i) cell[i].write_time = 0;
+  for (size_t i = 0; i < (size + (size_t(1) << worker->launch->granule_shift) - 1) >> worker->launch->granule_shift; ++i) cell[i].write_time = cell[i].atomics.time = 0;
 }
 
 /* ---- what orders */
@@ -286,30 +264,27 @@ void race_released(Worker* worker) {
 
 /* ---- blocks that different workers ran */
 
-/* That some block of a worker read (0), wrote (1) or atomically changed (2) a granule, and where; place 0 where only a later access is remembered. */
+/* That some block of a worker read (0), wrote (1) or atomically changed (2) a granule, and where. */
 struct Deed {
   uint32_t access, place, thread;
   uint64_t block;
 };
 
 static int deeds_of(const Worker* worker, const Cell& cell, Deed* deeds) {
-  const uint32_t latest = cell.writer & ATOMIC ? 2 : 1;
   int count = 0;
-  for (uint32_t access = 1; access <= 2; ++access) {
-    if (!(cell.writer & (access == 1 ? EVER_WRITTEN : EVER_ATOMIC))) continue;
-    deeds[count++] = access == latest ? Deed{access, cell.write_place, cell.writer & THREAD_BITS, block_at(worker, cell.write_time)} : Deed{access, 0, ~0u, ~uint64_t(0)};
-  }
-  if (cell.writer & EVER_READ) deeds[count++] = Deed{0, cell.read_place, cell.reader & THREAD_BITS, cell.read_time ? block_at(worker, cell.read_time) : ~uint64_t(0)};
+  if (cell.flags & EVER_WRITTEN) deeds[count++] = Deed{1, cell.write_place, cell.writer, block_at(worker, cell.write_time)};
+  const Accessors &reads = cell.reads, &atomics = cell.atomics;
+  if (cell.flags & EVER_ATOMIC) deeds[count++] = Deed{2, atomics.place, atomics.thread, atomics.time ? block_at(worker, atomics.time) : ~uint64_t(0)};
+  if (cell.flags & EVER_READ) deeds[count++] = Deed{0, reads.place, reads.thread, reads.time ? block_at(worker, reads.time) : ~uint64_t(0)};
   return count;
 }
 
-/* Two deeds of different workers that conflict, if there are such: those whose places are known, rather than others. */
+/* Two deeds of different workers that conflict, if there are such. */
 static bool find_conflict(Run* run, uint32_t zone, uint64_t cell, Deed* first, Deed* second) {
   Deed before[3], now[3];
-  bool any = false;
   for (uint32_t i = 1; i < run->launch->workers; ++i) {
     const Worker& worker = run->workers[i];
-    if (!worker.shadow.zones || !worker.shadow.zones[zone].cells || !(worker.shadow.zones[zone].cells[cell].writer & (EVER_READ | EVER_WRITTEN | EVER_ATOMIC))) continue;
+    if (!worker.shadow.zones || !worker.shadow.zones[zone].cells || !worker.shadow.zones[zone].cells[cell].flags) continue;
     const int count = deeds_of(&worker, worker.shadow.zones[zone].cells[cell], now);
     for (uint32_t j = 0; j < i; ++j) {
       const Worker& other = run->workers[j];
@@ -318,15 +293,13 @@ static bool find_conflict(Run* run, uint32_t zone, uint64_t cell, Deed* first, D
       for (int a = 0; a < others; ++a)
         for (int b = 0; b < count; ++b) {
           if (before[a].access == now[b].access && now[b].access != 1) continue; /* both read, or both are atomic */
-          if (any && !(before[a].place && now[b].place)) continue;
           *first = before[a];
           *second = now[b];
-          any = true;
-          if (first->place && second->place) return true;
+          return true;
         }
     }
   }
-  return any;
+  return false;
 }
 
 void race_between_workers(Run* run) {

@@ -106,16 +106,20 @@ struct Warp {
   Slot slots[WARP];
 };
 
-/* What is remembered of a granule of memory: the latest write and the latest reads. Times are those of Worker::time; 0: never. A state machine like this one is
-   that of HiRace (arXiv 2401.04701), which packs it into 8 bytes. */
-struct Cell {
-  uint32_t write_time, read_time, write_place, read_place;
-  uint32_t readers; /* lanes of the reader's warp that read since the last barrier; where several warps did, a reader of another one and its place */
-  uint16_t writer, reader; /* thread | flags */
+/* What is remembered of a granule of memory: the latest plain write, the latest reads, the latest atomic operations. Times are those of Worker::time; 0:
+   never. HiRace (arXiv 2401.04701) has such a state machine in 8 bytes; this one is larger and tells more. */
+struct Accessors { /* threads that read, or that made atomic operations, without excluding each other */
+  uint32_t time, place; /* of the latest */
+  uint32_t lanes;       /* of the latest one's warp, since the last barrier; where several warps did it, another thread */
+  uint16_t thread, flags;
 };
-constexpr uint32_t THREAD_BITS = 0x3ff;
-enum WriterFlags : uint32_t { EVER_READ = 1 << 10, EVER_WRITTEN = 1 << 11, EVER_ATOMIC = 1 << 12, ATOMIC = 1 << 13, MANY_LANES = 1 << 14, MANY_WARPS = 1 << 15 };
-enum ReaderFlags : uint32_t { READ_BY_WARPS = 1 << 10, READ_BY_BLOCKS = 1 << 11, ATOMIC_BY_BLOCKS = 1 << 12 };
+enum AccessorFlags : uint16_t { BY_WARPS = 1, BY_BLOCKS = 2 };
+struct Cell {
+  uint32_t write_time, write_place;
+  uint16_t writer, flags;
+  Accessors reads, atomics;
+};
+enum CellFlags : uint16_t { EVER_READ = 1, EVER_WRITTEN = 2, EVER_ATOMIC = 4 };
 
 struct Zone { /* one memory with the addresses around it that belong to nobody else */
   uintptr_t low, high, zone_low, zone_high;
