@@ -1,0 +1,234 @@
+"""Loops bound to a GPU's indices become kernels: what the pass writes, what it refuses, and that the kernels compute what the loops did."""
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright import te
+from tilewright.schedule import create_schedule, lower_schedule
+from tilewright.tir.interp import interpret
+from tilewright.tir.kernel import kernels_of
+from tilewright.tir.passes import pipeline_for
+from tilewright.tir.passes.bind_threads import BindThreads
+from tilewright.tir.passes.simplify import Simplify
+from tilewright.tir.verify import check_threads_bound
+
+EMULATOR = tw.Target("cuda", device="emulator", threads=1)
+
+
+def bound(s, args):
+    """The function after the pass, simplified."""
+    func = Simplify().run(BindThreads().run(lower_schedule(s, args, "k"), EMULATOR), EMULATOR)
+    assert check_threads_bound(func) == []
+    return func
+
+
+def body(func):
+    return "\n".join(line[4:] for line in str(func).splitlines()[1:])
+
+
+def thread(tag, extent=None):
+    return te.thread_axis(tag) if extent is None else te.thread_axis((0, extent), tag)
+
+
+def check(s, args, *, report=True):
+    """The kernels, interpreted in lockstep after all passes, and emulated with the race check, compute what the loops compute."""
+    rng = np.random.default_rng(0)
+    arrays = [rng.integers(-8, 8, t.shape).astype(str(t.dtype)) for t in args[:-1]]
+    want = np.full(args[-1].shape, -77, str(args[-1].dtype))
+    interpret(lower_schedule(s, args), [*arrays, want])
+    got = np.full_like(want, -99)
+    interpret(pipeline_for(EMULATOR).run(lower_schedule(s, args), EMULATOR), [*arrays, got], threads="steps")
+    np.testing.assert_array_equal(got, want)
+    module = tw.build(s, args, target=EMULATOR, check="race")
+    got[...] = -99
+    module(*arrays, got)
+    np.testing.assert_array_equal(got, want)
+    found = module.report
+    assert not report or found.races == found.out_of_bounds == found.uninitialised == found.divergence == [], found
+
+
+def reversed_in_blocks(n=64, width=8, threads_of_copy=8):
+    """C[8 b + i] = A[8 b + 7 - i], through shared memory; the copy by other threads than the computation."""
+    A = te.placeholder((n,), name="A")
+    B = te.compute((n,), lambda i: A[i] * 2.0, name="B")
+    whole = n % width == 0
+    at = lambda i: i // width * width + (width - 1) - i % width  # noqa: E731
+    C = te.compute((n,), lambda i: B[at(i) if whole else te.min(at(i), n - 1)], name="C")
+    s = create_schedule(C.op)
+    outer, inner = s[C].split(C.op.axis[0], factor=width)
+    s[C].bind(outer, thread("blockIdx.x"))
+    s[C].bind(inner, thread("threadIdx.x"))
+    s[B].compute_at(s[C], inner)
+    s[B].set_scope("shared")
+    _, t = s[B].split(B.op.axis[0], factor=threads_of_copy)
+    s[B].bind(t, thread("threadIdx.x"))
+    return s, [A, C]
+
+
+def test_a_producer_in_shared_memory_is_common_work():
+    s, args = reversed_in_blocks()
+    assert (
+        body(bound(s, args))
+        == """\
+produce C:
+    for blockIdx.x in thread[blockIdx.x](8):
+        allocate B: float32[8] in shared
+        for threadIdx.x in thread[threadIdx.x](8):
+            produce B:
+                B[threadIdx.x] = A[blockIdx.x * 8 + threadIdx.x] * 2.0
+            C[blockIdx.x * 8 + threadIdx.x] = B[7 - threadIdx.x]"""
+    )
+    check(s, args)
+
+
+@pytest.mark.parametrize("threads_of_copy", [2, 5, 8])
+def test_loops_of_different_extents_are_guarded(threads_of_copy):
+    s, args = reversed_in_blocks(threads_of_copy=threads_of_copy)
+    text = body(bound(s, args))
+    assert ("if threadIdx.x < " in text) == (threads_of_copy < 8), text
+    check(s, args)
+
+
+def test_an_attached_stage_may_have_more_threads_than_its_reader():
+    A = te.placeholder((40,), name="A")
+    B = te.compute((40,), lambda i: A[i] + 1.0, name="B")
+    C = te.compute((4,), lambda i: B[i * 10] + B[i * 10 + 9], name="C")
+    s = create_schedule(C.op)
+    s[C].bind(C.op.axis[0], thread("threadIdx.x"))
+    s[B].compute_at(s[C], C.op.axis[0])
+    s[B].set_scope("shared")
+    s[B].bind(B.op.axis[0], thread("threadIdx.x"))
+    assert (
+        body(bound(s, [A, C]))
+        == """\
+produce C:
+    allocate B: float32[40] in shared
+    for threadIdx.x in thread[threadIdx.x](40):
+        produce B:
+            B[threadIdx.x] = A[threadIdx.x] + 1.0
+        if threadIdx.x < 4:
+            C[threadIdx.x] = B[threadIdx.x * 10] + B[threadIdx.x * 10 + 9]"""
+    )
+    check(s, [A, C])
+
+
+def test_what_no_index_tells_apart_is_stored_once():
+    A = te.placeholder((8,), name="A")
+    k = te.reduce_axis((0, 8), name="k")
+    S = te.compute((1,), lambda i: te.sum(A[k], axis=k), name="S")
+    C = te.compute((8,), lambda i: A[i] * S[0], name="C")
+    s = create_schedule(C.op)
+    s[C].bind(C.op.axis[0], thread("threadIdx.x"))
+    s[S].compute_at(s[C], C.op.axis[0])
+    s[S].set_scope("shared")
+    assert "if threadIdx.x == 0:" in body(bound(s, [A, C]))
+    check(s, [A, C])
+
+
+def test_conditions_of_threads_move_off_the_common_work():
+    s, args = reversed_in_blocks(n=60)  # the last block has 4 elements
+    lines = [line.strip() for line in body(bound(s, args)).splitlines()]
+    assert "if blockIdx.x * 8 + threadIdx.x < 60:" in lines and lines.index("produce B:") < lines.index("if blockIdx.x * 8 + threadIdx.x < 60:"), lines
+    check(s, args)
+
+
+@pytest.mark.parametrize(("rows", "length", "threads"), [(3, 64, 32), (5, 100, 32), (2, 7, 8), (4, 33, 5), (1, 200, 128)])
+def test_reductions_across_threads(rows, length, threads):
+    A = te.placeholder((rows, length), "int32", name="A")
+    k = te.reduce_axis((0, length), name="k")
+    S = te.compute((rows,), lambda i: te.sum(A[i, k], axis=k, where=A[i, k] > -5, init=3), name="S")
+    s = create_schedule(S.op)
+    _, inner = s[S].split(k, factor=threads)
+    s[S].bind(S.op.axis[0], thread("blockIdx.x"))
+    s[S].bind(inner, thread("threadIdx.x"))
+    assert "S.total[] = all_reduce[threadIdx.x](S.share[])" in body(bound(s, [A, S]))
+    check(s, [A, S])
+
+
+def test_a_reduction_across_threads_over_two_indices_with_rows_inside():
+    A = te.placeholder((6, 40), "int32", name="A")
+    k = te.reduce_axis((0, 40), name="k")
+    S = te.compute((6,), lambda i: te.max(A[i, k], axis=k), name="S")
+    s = create_schedule(S.op)
+    block, row = s[S].split(S.op.axis[0], factor=4)
+    outer, inner = s[S].split(k, factor=8)
+    s[S].reorder(block, outer, inner, row)
+    s[S].bind(block, thread("blockIdx.x"))
+    s[S].bind(outer, thread("threadIdx.y"))
+    s[S].bind(inner, thread("threadIdx.x"))
+    assert "all_reduce[threadIdx.y, threadIdx.x]" in body(bound(s, [A, S]))
+    check(s, [A, S])
+
+
+def test_a_result_that_all_threads_know():
+    A = te.placeholder((4, 24), "int32", name="A")
+    k = te.reduce_axis((0, 24), name="k")
+    S = te.compute((4,), lambda i: te.sum(A[i, k], axis=k), name="S")
+    C = te.compute((4, 24), lambda i, j: A[i, j] * S[i], name="C")
+    s = create_schedule(C.op)
+    i, j = C.op.axis
+    s[C].bind(i, thread("blockIdx.x"))
+    s[C].bind(j, thread("threadIdx.x"))
+    s[S].compute_at(s[C], i)
+    s[S].set_scope("local")
+    s[S].bind(k, thread("threadIdx.x"))
+    assert "shared" not in body(bound(s, [A, C]))
+    check(s, [A, C])
+
+
+def test_stages_at_root_are_kernels():
+    A = te.placeholder((16,), name="A")
+    B = te.compute((16,), lambda i: A[i] + 1.0, name="B")
+    C = te.compute((16,), lambda i: B[15 - i], name="C")
+    s = create_schedule(C.op)
+    for stage in (B, C):
+        s[stage].bind(stage.op.axis[0], thread("threadIdx.x"))
+    assert [kernel.name for kernel in kernels_of(bound(s, [A, C]))] == ["k_B", "k_C"]
+    check(s, [A, C])
+
+
+def refused(error, s, args, *words):
+    with pytest.raises(error) as caught:
+        tw.build(s, args, target=EMULATOR)
+    for word in words:
+        assert word in str(caught.value), str(caught.value)
+
+
+def test_refusals():
+    A = te.placeholder((16,), name="A")
+    B = te.compute((16,), lambda i: A[i] + 1.0, name="B")
+    C = te.compute((16,), lambda i: B[15 - i], name="C")
+    refused(tw.TargetError, create_schedule(C.op), [A, C], "stage B", "outside any thread", "bind", "compute_inline")
+    s = create_schedule(C.op)
+    s[C].bind(C.op.axis[0], thread("threadIdx.x"))
+    s[B].set_scope("shared")
+    refused(tw.TargetError, s, [A, C], "B has scope shared", "compute_at")
+    s = create_schedule(C.op)
+    outer, inner = s[C].split(C.op.axis[0], factor=4)
+    s[C].bind(inner, thread("threadIdx.x"))
+    s[B].compute_at(s[C], outer)
+    s[B].set_scope("local")
+    s[B].bind(B.op.axis[0], thread("threadIdx.x"))
+    refused(tw.ScheduleError, s, [A, C], "stage B", "local", "different threads", "shared")
+    s = create_schedule(C.op)
+    outer, inner = s[C].split(C.op.axis[0], factor=4)
+    s[C].bind(outer, thread("blockIdx.x"))
+    s[B].compute_at(s[C], outer)
+    s[B].set_scope("global")
+    refused(tw.ScheduleError, s, [A, C], "stage B", "global", "blocks cannot wait")
+
+
+def test_blocks_that_need_one_another_are_refused():
+    X, S = te.placeholder((9, 20), name="X"), te.placeholder((9, 20), name="S")
+    first = te.compute((1, 20), lambda t, i: X[0, i], name="first")
+    for other, illegal in ((lambda i: 19 - i, True), (lambda i: i, False)):
+        update = te.compute((9, 20), lambda t, i, other=other: S[t - 1, i] + S[t - 1, other(i)] * X[t, i], name="update")
+        Y = te.scan(first, update, S, name="Y")
+        s = create_schedule(Y.op)
+        for stage, axis in ((first, first.op.axis[1]), (update, update.op.axis[1])):
+            s[stage].bind(axis, thread("blockIdx.x"))
+        if illegal:
+            refused(tw.ScheduleError, s, [X, Y], "kernel", "another block writes", "Y[t, 19 - blockIdx.x]", "compute_root")
+        else:
+            check(s, [X, Y])

@@ -1,0 +1,78 @@
+"""Blocks: what blocks of a GPU would need of one another is refused, since they cannot wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from ..conflicts import Access, Conflicts
+from ..errors import ScheduleError
+from ..expr import Buffer, Const, Expr, Var, logical_not
+from ..kernel import Kernel, kernels_of
+from ..stmt import Bind, Func, If, Stmt, Store
+from ..verify import THREADS_BOUND
+from ..visit import loads_of, operands_of, statements_in, substitute, walk
+from .manager import Pass
+
+if TYPE_CHECKING:
+    from ..target import Target
+
+
+@dataclass(frozen=True)
+class Blocks(Pass):
+    """Changes nothing. A ScheduleError where a block reads an element of global memory that another block of the same kernel writes, as the steps of a scan do
+    whose axes are bound to blocks while its elements depend on one another. Looked for by trying; what is not decided is let pass, for `check="race"` to
+    find.
+    """
+
+    name: ClassVar[str] = "blocks"
+    requires: ClassVar[tuple[str, ...]] = (THREADS_BOUND,)
+
+    def run(self, func: Func, target: Target) -> Func:
+        for kernel in kernels_of(func):
+            _check(kernel)
+        return func
+
+
+def _check(kernel: Kernel) -> None:
+    stored = {node.buffer for node in walk(kernel.body) if isinstance(node, Store) and node.buffer.scope == "global"}
+    if not stored:
+        return
+    accesses = list(_accesses(kernel.body, stored, (), {}))
+    reads = [access for access in accesses if not access.writes]
+    if not reads:
+        return
+    blocks = {var: int(e.value) if isinstance(e, Const) else 1 << 30 for tag, (var, e) in kernel.indices.items() if tag.startswith("blockIdx")}
+    conflicts = Conflicts(blocks, certain=True)
+    for write in accesses:
+        for read in reads:
+            if write.writes and conflicts.meet(write, read, frozenset(kernel.sizes)):
+                raise ScheduleError(f"kernel {kernel.name}: a block reads {read.text}, of which another block writes elements ({write.text}), but blocks "
+                                    f"cannot wait for one another; bind axes that need each other to threads of one block, or use compute_root() so "
+                                    f"that each is a kernel of its own")  # fmt: skip
+
+
+def _accesses(s: Stmt, buffers: set[Buffer], guards: tuple[Expr, ...], values: dict[Var, Expr]) -> Iterator[Access]:
+    """The accesses to some buffers, with the conditions around them; bound names put in."""
+
+    def access(buffer: Buffer, indices: tuple[Expr, ...], writes: bool, in_lanes: bool) -> Access:
+        where = tuple(substitute(i, values) for i in indices)
+        return Access(buffer, where, writes, guards, f"{buffer.name}[{', '.join(map(str, indices))}]", in_lanes)
+
+    for e in operands_of(s):
+        for node in loads_of(e):
+            if node.buffer in buffers:
+                yield access(node.buffer, node.indices, False, node.predicate is not None)
+    if isinstance(s, Store) and s.buffer in buffers:
+        yield access(s.buffer, s.indices, True, s.predicate is not None)
+    if isinstance(s, If):
+        condition = substitute(s.condition, values)
+        yield from _accesses(s.then, buffers, (*guards, condition), values)
+        if s.otherwise is not None:
+            yield from _accesses(s.otherwise, buffers, (*guards, logical_not(condition)), values)
+        return
+    if isinstance(s, Bind) and s.var.exact and s.value.exact:
+        values = {**values, s.var: substitute(s.value, values)}
+    for inner in statements_in(s):
+        yield from _accesses(inner, buffers, guards, values)
