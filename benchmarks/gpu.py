@@ -78,6 +78,8 @@ CHECKS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("attention", (1, 2, 128, 128, 64), {}),
     ("attention", (2, 4, 77, 77, 32), {"causal": True, "kv_heads": 2}),
     ("attention", (1, 2, 64, 64, 64), {"dtype": "float16"}),
+    ("flash_attention", (1, 2, 128, 128, 64), {}),
+    ("flash_attention", (2, 4, 96, 64, 32), {"causal": True}),
 ]
 
 
@@ -110,6 +112,7 @@ SPEEDS = [
     Speed("transpose 4096", "transpose", (4096, 4096), {}, lambda t: t[0].t().contiguous(), "GB/s"),
     Speed("attention 16x1024x64", "attention", (1, 16, 1024, 1024, 64), {}, _attention),
     Speed("attention fp16 16x1024x64", "attention", (1, 16, 1024, 1024, 64), {"dtype": "float16"}, _attention),
+    Speed("flash_attention 16x4096x64", "flash_attention", (1, 16, 4096, 4096, 64), {}, _attention),
 ]
 
 
