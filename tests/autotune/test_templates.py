@@ -103,3 +103,20 @@ def test_any_computation_has_a_default_schedule() -> None:
     op = OPERATORS["matmul"](8, 8, 8)
     assert autotune.default_schedule(op, "c").as_python() == autotune.Task("matmul", (8, 8, 8)).instantiate({}).schedule.as_python()
     assert np.prod(z.shape) and autotune.default_schedule(z, "c").as_python() == schedule.as_python()
+
+
+@pytest.mark.parametrize(("size", "stride"), [(28, 2), (56, 2), (14, 1), (33, 3)])
+def test_depthwise_reads_whole_vectors(size: int, stride: int) -> None:
+    """By default columns are sorted by their remainder first: no tap gathers, whatever the stride."""
+    op = te.library.depthwise_conv2d(1, 8, size, size, 3, 3, stride=stride, padding=1)
+    lowered = str(tw.lower(autotune.default_schedule(op, Target("c", threads=2)), op.args))
+    taps = [line for line in lowered.splitlines() if "W[" in line]
+    assert taps and all("ramp(" in line for line in taps)
+    assert not [line for line in taps if f", {stride}, 8)" in line and stride > 1]
+
+
+def test_few_rows_are_shared_by_panels() -> None:
+    """A product of few rows has one block of rows, so it is the panels of columns that threads share."""
+    op = te.library.matmul(5, 1024, 512)
+    lowered = str(tw.lower(autotune.default_schedule(op, Target("c", threads=2)), op.args))
+    assert "j.outer in parallel(" in lowered
