@@ -1,7 +1,7 @@
 """Random kernels whose warps meet whole or in part, under check="race" against an oracle: vector clocks of every thread, every pair of accesses.
 
-A kernel is a list of statements that all threads run: accesses under conditions, barriers, warp functions of all or some lanes. The checker keeps two records
-for each place where the oracle keeps all accesses, so they must agree on whether there is a race and in which arrays.
+A kernel is a list of statements that all threads run: accesses under conditions, barriers, warp functions of all or some lanes. The checker keeps a few records
+of each place where the oracle keeps all accesses, so they must agree on whether there is a race and in which arrays.
 """
 
 from __future__ import annotations
