@@ -63,7 +63,8 @@ def test_values(shape, double):
     a, b, c = rng.standard_normal((m, k)).astype("f"), rng.standard_normal((k, n)).astype("f"), np.full((m, n), np.nan, "f")
     interpret(func, [a, b, c], threads="barriers", seed=2)
     np.testing.assert_allclose(c, a @ b, rtol=1e-5, atol=1e-5)
-    assert str(lowered(*matmul(*shape, double), StopAfter("barriers"))).count("sync block") == 2 - double
+    if shape == (8, 16, 3):  # else each piece of the kernel has its own
+        assert str(func).count("sync block") == 2 - double
 
 
 def test_golden(golden):
