@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..te.axis import IterVar
+from ..te.axis import IterVar, same_extent
 from ..tir.errors import ScheduleError
 from ..tir.expr import Const, Expr, Load, Var, add, as_expr, const, eq, le, logical_or, lt, maximum, minimum, sub
 from ..tir.interval import Intervals, constant_upper_bound, interval
@@ -260,7 +260,7 @@ def _check_read(scan: StageLoops, reader: StageLoops, node: Load, origin: Sequen
             analyzer.bind(variable, (0, extent))
     domains = {v: (const(0, v.dtype), sub(as_expr(e), const(1))) for v, e in (*reader.enclosing, *reader.own_loops()) if v not in fixed}
     for index, begin, extent, full in list(zip(node.indices, origin, shape, node.buffer.shape, strict=True))[1:]:
-        if extent is full or extent == full:
+        if same_extent(extent, full):
             continue
         found = interval(substitute(index, reader.value), domains)
         end = add(begin, as_expr(extent))

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from ..te.axis import IterVar
+from ..te.axis import IterVar, same_extent
 from ..te.op import PlaceholderOp
 from ..te.requirements import requirements
 from ..te.tensor import Tensor
@@ -218,7 +218,7 @@ class _Emitter:
             body: Stmt = Store(access.buffer, access.indices(elements), _Redirect(values, self.access).rewrite(loops.body[number]))
             inside = [] if isinstance(op.state[0].shape[0], int) else [elements[0] < op.state[0].shape[0]]
             for element, extent, axis in zip(elements[1:], extents[1:], axes[1:], strict=True):
-                if extent is not axis.dom.extent and extent != axis.dom.extent:
+                if not same_extent(extent, axis.dom.extent):
                     inside.append(element < axis.dom.extent)
             body = _guarded([Guard(condition, False, set()) for condition in inside], body)
             nests.append(nested([For(v, as_expr(e), "serial", body) for v, e in zip(variables, extents, strict=True)], body))

@@ -130,6 +130,10 @@ class ArgumentChecker:
         """Contiguity, alignment, writability."""
         spec = self._signature[position]
         size = self._item_bytes[position]
+        if not view.address and 0 not in view.shape:
+            raise self._error(position, f"its memory is said to be at address 0, for the shape {view.shape}; pass an array that has its memory")
+        if view.strides is not None and len(view.strides) != len(view.shape):
+            raise self._error(position, f"it is exported with {len(view.strides)} strides for {len(view.shape)} dimensions; pass np.asarray of it")
         if view.strides is not None and not is_contiguous(view.shape, view.strides, size):
             raise self._error(
                 position,

@@ -235,6 +235,9 @@ class CGenerator(CExpressions):
         self.out.line(f"__builtin_prefetch((const void *)({pointer}));")
 
     def write_CallExtern(self, s: CallExtern) -> None:
+        if s.symbol == function_name(self.func.name):
+            raise TargetError(f"kernel {s.symbol}: te.extern calls the C function {s.symbol!r}, which here is the kernel itself; "
+                              "give the kernel another name: tw.build(..., name=...)")  # fmt: skip
         # declared under a name of ours, so that it meets no declaration of C's headers or built-in functions; its own name stands in the symbol table only
         name = self.names.fresh(f"extern_{s.symbol}")
         parameters, values = [], []

@@ -144,6 +144,8 @@ class CModule(Module):
         Constant operands are written into the library, which is compiled for it. A TargetError where nothing can be written there, the library's own
         file was removed, or there are more than 1 GiB of constants.
         """
+        if not isinstance(path, (str, os.PathLike)):
+            raise TargetError(f"export_library: the path is {path!r}: expected a text or a path")
         path = Path(path)
         if path.suffix == ".h":
             raise TargetError(f"export_library({str(path)!r}): the header gets the name with .h; give the library another, for example .so")

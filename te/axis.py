@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..tir.affine import difference
 from ..tir.dtype import INT64, whole_number
 from ..tir.errors import TEError
 from ..tir.expr import Const, Expr, ExprLike, Var
@@ -97,6 +98,13 @@ def extent_value(value: Any, what: str) -> int | Expr:
     if not INT64.low <= number <= INT64.high:
         raise TEError(f"{what} is {number}, which no index can reach: expected an int that fits in int64")
     return number
+
+
+def same_extent(a: int | Expr, b: int | Expr) -> bool:
+    """Whether two extents are the same number, or the same expression of sizes."""
+    if isinstance(a, int) or isinstance(b, int):
+        return isinstance(a, int) and isinstance(b, int) and a == b
+    return difference(a, b) == ({}, 0)
 
 
 def range_of(dom: Any, what: str) -> Range:

@@ -10,9 +10,9 @@ from typing import Any
 
 from ..tir.affine import difference
 from ..tir.errors import TEError
-from ..tir.expr import Expr, Load, Var
+from ..tir.expr import Load, Var
 from ..tir.visit import loads_of
-from .axis import IterVar, Range
+from .axis import IterVar, Range, same_extent
 from .check import check_reads
 from .graph import operations
 from .op import ComputeOp, Operation, PlaceholderOp, axes_over
@@ -90,6 +90,8 @@ def scan(init: Any, update: Any, state_placeholder: Any, inputs: Any = (), name:
     Raises TEError where shapes or dtypes do not fit together, or a step reads its own or a later one. All stages of a step run inside the loop over time;
     each may be placed with compute_at at an axis of another, or at `scan.op.scan_axis`. Where only the last steps are read, only the live ones are stored.
     """
+    if not isinstance(name, str):
+        raise TEError(f"scan: the name is {name!r}: expected a text")
     states = _tensors(state_placeholder, "state_placeholder", name)
     inits, updates = _tensors(init, "init", name), _tensors(update, "update", name)
     if inputs is not None and inputs != ():
@@ -108,7 +110,7 @@ def scan(init: Any, update: Any, state_placeholder: Any, inputs: Any = (), name:
     steps = [(t.name, t.shape[0]) for t in inits]
     for what, found in (("the length", lengths), ("the number of initial steps", steps)):
         for other, value in found[1:]:
-            if not _equal(value, found[0][1]):
+            if not same_extent(value, found[0][1]):
                 raise TEError(f"scan {name!r}: {what} of {found[0][0]!r} is {found[0][1]}, of {other!r} {value}: all states share one time axis")
     op = ScanOp(name, inits, updates, states, int(steps[0][1]))  # type: ignore[arg-type]
     return list(op.outputs) if isinstance(state_placeholder, (list, tuple)) else op.output(0)
@@ -120,13 +122,6 @@ def _tensors(given: Any, what: str, name: str) -> list[Tensor]:
         if not isinstance(tensor, Tensor):
             raise TEError(f"scan {name!r}: {what} is {tensor!r}: expected a tensor, or a list of tensors")
     return found
-
-
-def _equal(a: int | Expr, b: int | Expr) -> bool:
-    """Whether two extents are the same number, or the same expression of sizes."""
-    if isinstance(a, int) or isinstance(b, int):
-        return isinstance(a, int) and isinstance(b, int) and a == b
-    return difference(a, b) == ({}, 0)
 
 
 def _check_state(name: str, number: int, init: Tensor, update: Tensor, state: Tensor) -> None:
@@ -141,8 +136,8 @@ def _check_state(name: str, number: int, init: Tensor, update: Tensor, state: Te
     for what, tensor in (("init", init), ("update", update)):
         if tensor.dtype is not state.dtype:
             raise TEError(f"scan {name!r}: {what} {tensor.name!r} is {tensor.dtype}, state {state.name!r} is {state.dtype}: expected the same dtype")
-        same = tensor.ndim == state.ndim and all(map(_equal, tensor.shape[1:], state.shape[1:]))
-        if not same or (what == "update" and not _equal(tensor.shape[0], state.shape[0])):
+        same = tensor.ndim == state.ndim and all(map(same_extent, tensor.shape[1:], state.shape[1:]))
+        if not same or (what == "update" and not same_extent(tensor.shape[0], state.shape[0])):
             rest = ", ".join(map(str, state.shape[1:]))
             expected = state.shape_text if what == "update" else f"(steps, {rest})" if rest else "(steps,)"
             found = f"{what} {tensor.name!r} has shape {tensor.shape_text}, state {state.name!r} has {state.shape_text}"
@@ -191,7 +186,7 @@ def _lags(op: ScanOp) -> tuple[int, ...]:
     length = op.state[0].shape[0]
     last = length - 1 if isinstance(length, int) else None
     for other in op.body:
-        if not other.axis or not _equal(other.axis[0].dom.extent, length):  # type: ignore[union-attr]
+        if not other.axis or not same_extent(other.axis[0].dom.extent, length):  # type: ignore[union-attr]
             raise TEError(f"scan {op.name!r}: {other.name!r} depends on a state, so it belongs to a step: expected time, of extent {length}, as its first axis")
         time = other.axis[0].var
         for e in other.expressions:

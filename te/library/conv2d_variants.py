@@ -143,7 +143,7 @@ def conv2d_winograd(N: int, CI: int, H: int, W: int, CO: int, m: int = 2, paddin
     A. Lavin, S. Gray, "Fast Algorithms for Convolutional Neural Networks", arXiv:1509.09308.
     """
     check_sizes(N=N, CI=CI, H=H, W=W, CO=CO)
-    if m not in _WINOGRAD:
+    if not isinstance(m, int) or m not in _WINOGRAD:
         raise TEError(f"conv2d_winograd: m is {m!r}, expected 2 or 4, the height and width of a tile of results")
     ph, pw = pair(padding, "padding", 0)
     OH, OW = output_extent(H, 3, 1, ph, 1, "conv2d_winograd, height"), output_extent(W, 3, 1, pw, 1, "conv2d_winograd, width")

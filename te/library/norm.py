@@ -10,7 +10,7 @@ import numpy as np
 
 from ...tir.errors import TEError
 from .. import api, reduce
-from ..axis import reduce_axis
+from ..axis import reduce_axis, same_extent
 from ..tensor import Tensor
 from .operator import Operator, check_dims, operator, wide, working_dtype
 
@@ -144,7 +144,7 @@ def fold_batch_norm(W: Tensor, M: Tensor, V: Tensor, G: Tensor, B: Tensor, eps: 
         raise TEError(f"fold_batch_norm: {W.name} has no dimension: expected weights with their output channels first")
     channels = W.shape[0]
     for T in (M, V, G, B):
-        if T.ndim != 1 or (T.shape[0] is not channels and T.shape[0] != channels):
+        if T.ndim != 1 or not same_extent(T.shape[0], channels):
             raise TEError(
                 f"fold_batch_norm: {T.name} has shape {T.shape_text}, expected ({channels},), one value for each output channel of {W.name}{W.shape_text}"
             )

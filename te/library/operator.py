@@ -61,7 +61,10 @@ def operator(declare: Callable[P, Operator]) -> Callable[P, Operator]:
 
     @functools.wraps(declare)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> Operator:
-        given = signature.bind(*args, **kwargs)
+        try:
+            given = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TEError(f"{name}: {error}: it takes {', '.join(signature.parameters)}") from None
         given.apply_defaults()
         for switch in switches:
             if not isinstance(given.arguments[switch], bool):  # the text "False" would count as true

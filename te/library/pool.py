@@ -52,8 +52,13 @@ def pool2d(N: int, C: int, H: int, W: int, mode: str, k: Sizes, stride: Sizes | 
 
     def reference(x: Any) -> Any:
         (x,) = wide(x)
-        x = np.pad(x.astype("float64"), ((0, 0), (0, 0), (ph, ph), (pw, pw)), constant_values=np.nan)
-        windows = np.lib.stride_tricks.sliding_window_view(x, (kh, kw), axis=(2, 3))[:, :, ::sh, ::sw]
-        return np.nanmax(windows, axis=(4, 5)) if mode == "max" else np.nanmean(windows, axis=(4, 5))
+
+        def windows(values: Any, fill: Any) -> Any:
+            padded = np.pad(values, ((0, 0), (0, 0), (ph, ph), (pw, pw)), constant_values=fill)
+            return np.lib.stride_tricks.sliding_window_view(padded, (kh, kw), axis=(2, 3))[:, :, ::sh, ::sw]
+
+        if mode == "max":
+            return windows(x, -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min).max(axis=(4, 5))
+        return windows(x, 0).sum(axis=(4, 5)) / windows(np.ones_like(x), 0).sum(axis=(4, 5))
 
     return Operator([X, Y], N * C * OH * OW * kh * kw, reference)

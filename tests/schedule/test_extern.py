@@ -10,7 +10,7 @@ import tilewright as tw
 from tilewright import autotune, te
 from tilewright.schedule import create_schedule, lower_schedule
 from tilewright.tir import interp
-from tilewright.tir.errors import CompileError, ScheduleError, TEError, TilewrightError
+from tilewright.tir.errors import CompileError, ScheduleError, TargetError, TEError, TilewrightError
 from tilewright.tir.interp import interpret, register_extern
 from tilewright.tir.passes.simplify import simplify_function
 
@@ -186,3 +186,8 @@ def test_a_function_that_is_nowhere_is_an_error_when_it_is_built():
     D = te.extern((N,), [], lambda ins, outs: te.call_extern("abort", outs[0]), name="D", dtype="float32", libraries=["there_is_no_such_library"])
     refuse(lambda: tw.build(create_schedule(D), [D]), "there_is_no_such_library", error=CompileError)
     refuse(lambda: interpret(lower_schedule(s, [C]), [np.empty(N, "f")]), "there_is_no_such_function", "register_extern", error=TilewrightError)
+
+
+def test_a_kernel_does_not_call_itself():
+    C = te.extern((N,), [], lambda ins, outs: te.call_extern("fill", outs[0]), name="C", dtype="float32")
+    refuse(lambda: tw.build(create_schedule(C), [C], name="fill"), "'fill'", "the kernel itself", "name=", error=TargetError)

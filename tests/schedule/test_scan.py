@@ -235,6 +235,26 @@ def test_every_length_with_one_kernel():
             np.testing.assert_array_equal(got, evaluate(tensor, {p.X: x}, {n: size}))
 
 
+@pytest.mark.parametrize("steps", [1, 2])
+def test_every_size_of_a_scan_inside_a_loop(steps):
+    n, m = te.size_var("n"), te.size_var("m")
+    X, S, first = te.placeholder((n, m), "int32", name="X"), te.placeholder((n, m), "int32", name="S"), te.placeholder((steps, m), "int32", name="first")
+    update = te.compute((n, m), lambda t, i: S[t - 1, i] + X[t, i] * S[t - steps, i], name="update")
+    Y = te.scan(first, update, S, name="Y")
+    last = te.compute((m,), lambda i: Y[n - 1, i], name="last")
+    s = create_schedule(last)
+    outer, _ = s[last].split(last.op.axis[0], factor=4)
+    s[Y].compute_at(s[last], outer)
+    s[Y].split(Y.op.scan_axis, factor=3)
+    module = tw.build(s, [X, first, last])
+    rng = np.random.default_rng(0)
+    for rows, columns in ((1, 1), (2, 5), (6, 0), (7, 9)):
+        x, f = rng.integers(-4, 5, (rows, columns)).astype("int32"), rng.integers(-4, 5, (steps, columns)).astype("int32")
+        got = np.full(columns, 77, "int32")
+        module(x, f, got)
+        np.testing.assert_array_equal(got, evaluate(last, {X: x, first: f}, {n: rows, m: columns}))
+
+
 SCHEDULES = {
     "split and vectorize": lambda s, p: s[p.update].vectorize(s[p.update].split(p.update.op.axis[1], factor=8)[1]),
     "parallel": lambda s, p: s[p.update].parallel(p.update.op.axis[1]),

@@ -213,6 +213,15 @@ def test_an_interface_that_is_a_copy(mm, arrays):
         mm((OnlyInterface(data=a.tobytes(), shape=a.shape, typestr="<f4", version=3), b, c))
 
 
+def test_interfaces_that_contradict_themselves(mm, arrays):
+    a, b, c = arrays
+    said = a.__array_interface__
+    with pytest.raises(ArgumentError, match=r"'A': it is exported with 1 strides for 2 dimensions"):
+        mm((OnlyInterface(**{**said, "strides": (4,)}), b, c))
+    with pytest.raises(ArgumentError, match=r"'A': its memory is said to be at address 0, for the shape \(4, 6\)"):
+        mm((OnlyInterface(**{**said, "data": (0, False)}), b, c))
+
+
 def test_masked_arrays_are_refused(mm, arrays):
     a, b, c = arrays
     with pytest.raises(ArgumentError, match=r"'A': .*has a mask"):

@@ -197,6 +197,8 @@ def test_what_cannot_be_loaded_or_exported(tmp_path):
     (tmp_path / "text.so").write_text("tilewright_signature")
     with pytest.raises(TargetError, match=r"text\.so cannot be loaded"):
         load_module(tmp_path / "text.so")
+    with pytest.raises(TargetError, match="the path is None: expected a text or a path"):
+        compile_module(kernels.add(), TARGET).export_library(None)
     with pytest.raises(TargetError, match="the header gets the name"):
         compile_module(kernels.add(), TARGET).export_library(tmp_path / "f.h")
     with pytest.raises(TargetError, match=r"No such file or directory: .*nowhere"):

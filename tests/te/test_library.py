@@ -188,6 +188,12 @@ def test_pool_reference():
         window = x[n, c, max(h, 0) : h + 3, max(w, 0) : w + 3].astype("f8")
         want[n, c, i, j] = window.mean()
     np.testing.assert_allclose(op.reference(x), want, rtol=1e-9)
+    x[0, 0, 2, 3] = np.nan  # goes through, as in the kernel
+    for mode in ("max", "avg"):
+        got = lib.pool2d(1, 2, 5, 6, mode, 3, stride=2, padding=1).reference(x)
+        np.testing.assert_array_equal(np.argwhere(np.isnan(got)), [[0, 0, 1, 1], [0, 0, 1, 2]])
+    big = np.full((1, 1, 2, 2), (1 << 60) + 1)  # exact, as float64 is not
+    assert lib.pool2d(1, 1, 2, 2, "max", 2, dtype="int64").reference(big)[0, 0, 0, 0] == (1 << 60) + 1
 
 
 def test_attention_reference_one_row_at_a_time():
@@ -249,6 +255,9 @@ def test_argmax_ties_and_nan():
         (lambda: lib.pool2d(1, 1, 8, 8, "max", 2, padding=2), "must be less than the window"),
         (lambda: lib.conv2d_transpose(1, 1, 2, 2, 1, 1, 1, padding=1), "padding .1, 1. leaves no output: it would be 0 by 0"),
         (lambda: lib.conv2d_winograd(1, 1, 8, 8, 1, m=3), "m is 3, expected 2 or 4"),
+        (lambda: lib.conv2d_winograd(1, 1, 8, 8, 1, m=[2]), r"m is \[2\], expected 2 or 4"),
+        (lambda: lib.matmul(4, 4), r"matmul: missing a required argument: 'K': it takes M, N, K, dtype, acc_dtype"),
+        (lambda: lib.relu((4,), dtypes="int8"), "relu: got an unexpected keyword argument 'dtypes': it takes shape, dtype"),
         (lambda: lib.conv2d_winograd(1, 1, 8, 8, 1, dtype="int32"), "conv2d_winograd: dtype is int32, but its results are no integers: expected float16"),
         (lambda: lib.quantized_matmul(2, 2, 2, dtype="int16"), "quantized_matmul: dtype is int16: expected int8 or uint8"),
         (lambda: lib.quantized_matmul(2, 2, 2, weight_dtype="float32"), "weight_dtype is float32"),

@@ -61,6 +61,7 @@ def test_states_inits_and_updates_must_fit_together():
     update = te.compute((T, M), lambda t, i: S[t - 1, i], name="update")
     refuse(lambda: te.scan(None, update, S), "init", "None", "tensor")
     refuse(lambda: te.scan(first(), update, S, inputs=[3]), "inputs", "3")
+    refuse(lambda: te.scan(first(), update, S, name=3), "the name is 3", "text")
     refuse(lambda: te.scan([], [], []), "no state")
     refuse(lambda: te.scan([first()], [update], [S, S]), "1 init", "1 update", "2 state")
     refuse(lambda: te.scan([first(), first()], [update, update], [S, state()]), "'update'", "twice")
