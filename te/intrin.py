@@ -82,7 +82,8 @@ def decl_tensor_intrin(
     nest holds the whole reduction; at least one of `update` and `body`. The text for "c" is the body of a C function: for each tensor x of the pattern it
     has the pointer `x` and the distances `x_0`, `x_1` ... (int64_t, in elements) between neighbours along its dimensions; those of an `init` are of the
     output only; float16 and bfloat16 are their bits in a uint16_t there, float8 and bool those in a uint8_t. The function gets NumPy arrays of the shapes of
-    the pattern, the output first, and writes into it; the interpreter, which checks kernels, uses it. The text for "cuda" is the body of a device function of the same parameters. What a stage of scope "wmma.matrix_a", "wmma.matrix_b" or
+    the pattern, the output first, and writes into it; the interpreter, which checks kernels, uses it.
+    The text for "cuda" is the body of a device function of the same parameters. What a stage of scope "wmma.matrix_a", "wmma.matrix_b" or
     "wmma.accumulator" holds lies in the registers of the 32 threads along threadIdx.x: they call the function together, and its pointer is to the thread's
     own part of the tile. Ready-made ones for tensor cores are in tensor_cores.py.
 
