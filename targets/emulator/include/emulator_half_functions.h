@@ -128,6 +128,17 @@ inline TW_SCALAR __hfma_sat(TW_SCALAR a, TW_SCALAR b, TW_SCALAR c) {
 }
 inline TW_PAIR __hfma2_sat(TW_PAIR a, TW_PAIR b, TW_PAIR c) { return TW_PAIR(__hfma_sat(a.x, b.x, c.x), __hfma_sat(a.y, b.y, c.y)); }
 
+#ifdef EMULATOR_ARCH
+EMULATOR_FUNCTION TW_SCALAR atomicAdd(TW_SCALAR* address, TW_SCALAR value) {
+  emulator_before_atomic(address, sizeof value, EMULATOR_HERE);
+  return emulator_update(address, [=](TW_SCALAR old) EMULATOR_QUIET -> TW_SCALAR { return __hadd(old, value); });
+}
+EMULATOR_FUNCTION TW_PAIR atomicAdd(TW_PAIR* address, TW_PAIR value) {
+  emulator_before_atomic(address, sizeof value, EMULATOR_HERE);
+  return emulator_update(address, [=](TW_PAIR old) EMULATOR_QUIET -> TW_PAIR { return __hadd2(old, value); });
+}
+#endif
+
 // ---- comparisons: of scalars; of pairs, giving a pair of 0 and 1, or whether it holds for both
 
 #define TW_COMPARISON(word, sign)                                                                                                      \

@@ -1,0 +1,3 @@
+// The emulator's cooperative_groups.h has cooperative_groups::reduce too.
+#pragma once
+#include "../cooperative_groups.h"
