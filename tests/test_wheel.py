@@ -55,6 +55,9 @@ def test_the_wheel_has_every_file_of_every_room(wheel):
     for room in ("tir", "te", "schedule", "targets", "autotune"):
         for path in (ROOT / room).rglob("*.py"):
             assert f"tilewright/{path.relative_to(ROOT).as_posix()}" in packed, "a package that pyproject.toml does not list?"
+    for folder in ("include", "runtime"):  # what the CUDA emulator compiles
+        for path in (ROOT / "targets" / "emulator" / folder).rglob("*.*"):
+            assert f"tilewright/{path.relative_to(ROOT).as_posix()}" in packed, "a folder that pyproject.toml does not list?"
     assert {"tilewright/__init__.py", "tilewright/py.typed"} <= packed
     assert not [name for name in packed if name.startswith(("tilewright/tests", "tilewright/examples", "tests/"))]
     assert any(name.endswith("licenses/LICENSE") for name in packed)
