@@ -19,6 +19,7 @@ from .threads import bind, copy_together, one_axis
 _ALONG_X = (1, 2, 4, 8, 16)  # threads along keys and columns
 _ALONG_Y = (2, 4, 8, 16)
 _ROWS_OF_A_THREAD = (1, 2, 4)
+_KEYS_OF_A_THREAD = 4  # neighbours, so that a value of a query that is read serves as many scores
 _BANKS = 32
 
 
@@ -86,18 +87,20 @@ def _weighted_sum(stage: Any, consumer: Any, at: Any, lanes: int) -> None:
 def _scores(schedule: Schedule, scores: Any, weights: Any, largest: Any, total: Any, consumer: Any, at: Any, rows: int, threads: dict[str, int]) -> None:
     """Scores in shared memory from tiles in registers, then largest score, weights and their sum of each row, by all threads of the row."""
     tile = schedule[schedule.cache_write(scores.outputs[0], "local")]
-    for each in (scores, weights):
+    along_x = threads["threadIdx.x"]
+    for each, neighbours in ((scores, _KEYS_OF_A_THREAD), (weights, 1)):
         each.compute_at(consumer, at)
         each.set_scope("shared")
         each.storage_align(each.op.axis[-2], _BANKS, 1)
         *outer, i, j = each.op.axis
         thread_y, row = each.split(i, factor=rows)
-        key, thread_x = each.split(j, factor=threads["threadIdx.x"])
-        each.reorder(*outer, thread_y, thread_x, row, key)
+        step, here = each.split(j, factor=along_x * neighbours)
+        thread_x, key = each.split(here, factor=neighbours)
+        each.reorder(*outer, thread_y, step, thread_x, row, key)
         each.bind(thread_y, thread_axis("threadIdx.y"))
         each.bind(thread_x, thread_axis("threadIdx.x"))
         if each is scores:
-            tile.compute_at(each, row)
+            tile.compute_at(each, thread_x)
     for each in (largest, total):
         each.compute_at(consumer, at)
         each.set_scope("shared")
@@ -105,8 +108,8 @@ def _scores(schedule: Schedule, scores: Any, weights: Any, largest: Any, total: 
         _, thread_x = each.split(each.op.reduce_axis[0], factor=threads["threadIdx.x"])
         each.bind(thread_y, thread_axis("threadIdx.y"))
         each.bind(thread_x, thread_axis("threadIdx.x"))
-    *_, key = tile.op.axis
-    tile.reorder(*tile.op.axis[:-1], *tile.op.reduce_axis, key)
+    *outer, row, key = tile.op.axis
+    tile.reorder(*outer, *tile.op.reduce_axis, row, key)
 
 
 def _operand(schedule: Schedule, tensor: Any, consumer: Any, at: Any, threads: dict[str, int], padded: bool) -> None:
