@@ -590,15 +590,25 @@ def _aligned_strides(stage: Any, shape: Sequence[Extent]) -> list[Extent] | None
     """Strides under storage_align: from the innermost dimension outwards, each padded to its offset modulo its factor."""
     if not stage.alignment:
         return None
-    if stage.layout is not None:
-        raise ScheduleError(f"stage {stage.name} has both storage_align and transform_layout; pad in the layout instead")
+    alignment = stage.alignment if stage.layout is None else _alignment_in_layout(stage)
     strides: list[Extent] = []
     stride: Any = 1
     for dimension in range(len(shape) - 1, -1, -1):
-        factor, offset = stage.alignment.get(dimension, (1, 0))
+        factor, offset = alignment.get(dimension, (1, 0))
         if not isinstance(stride, int):
             raise ScheduleError(f"storage_align of stage {stage.name}: the extents inside dimension {dimension} must be constant")
         stride += (offset - stride) % factor
         strides.append(stride)
         stride = stride * shape[dimension]
     return strides[::-1]
+
+
+def _alignment_in_layout(stage: Any) -> dict[int, tuple[int, int]]:
+    """The alignment of physical dimensions, each of which must be one of the axes as it is."""
+    aligned = {}
+    for dimension, padding in stage.alignment.items():
+        if ["i", dimension] not in stage.layout.data:
+            raise ScheduleError(f"stage {stage.name} has storage_align of axis {stage.op.axis[dimension].name} and a transform_layout in which that axis is no "
+                                "dimension of its own; align an axis that is, or pad in the layout")  # fmt: skip
+        aligned[stage.layout.data.index(["i", dimension])] = padding
+    return aligned

@@ -345,6 +345,15 @@ def test_storage_align():
     check_chain(s, A, C)
 
 
+def test_storage_align_of_an_axis_that_a_layout_moves():
+    A, B, C = two_dimensional_chain()
+    s = create_schedule(C.op)
+    s[B].transform_layout(lambda i, j: [j, i])
+    s[B].storage_align(B.op.axis[1], 8, 1)
+    assert "allocate B: float32[20, 6] strides [9, 1]" in body_text(s, [A, C])
+    check_chain(s, A, C)
+
+
 def test_transform_layout_packs_and_rewrites_readers():
     A, B, C = two_dimensional_chain()
     s = create_schedule(C.op)
