@@ -170,7 +170,7 @@ class _Binder(Substitute):
         if tag is None or is_virtual(tag):
             return s.with_body(self.statement(s.body)) if self._uniform(s.extent) else self._refuse_loop(s)
         variable, extent = self.indices[tag]
-        self._set(s.var, variable)
+        self._set(s.var, const(0, variable.dtype) if s.constant_extent == 1 else variable)
         before = self.short.pop(tag, None)
         if s.extent is not extent:
             self.short[tag] = lt(variable, s.extent)
