@@ -5,9 +5,11 @@ are one transaction), what a block reads more than once in shared memory. (NVIDI
 """
 
 from .attention import attention, flash_attention
+from .conv2d import conv2d
+from .depthwise import depthwise
 from .general import general
 from .matmul import matmul
 from .rows import rows
 from .transpose import transpose
 
-__all__ = ["attention", "flash_attention", "general", "matmul", "rows", "transpose"]
+__all__ = ["attention", "conv2d", "depthwise", "flash_attention", "general", "matmul", "rows", "transpose"]

@@ -35,14 +35,14 @@ def power_of_two(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
 
-def copy_together(stage: Any, threads: dict[str, int], lanes: int = 1) -> None:
+def copy_together(stage: Any, threads: dict[str, int], lanes: int = 1, leaves: Sequence[IterVar] = ()) -> None:
     """The copies that a stage makes inside a block, by all its threads: neighbouring threads make neighbouring copies.
 
-    stage     its axes are not shaped yet
+    stage     its axes are not shaped yet, unless its loops are given as `leaves`, outermost first
     threads   of each index of the block, the extent: {"threadIdx.y": 8, "threadIdx.x": 32}, outermost first
     lanes     elements that a thread copies at once; they must be neighbours wherever the copy begins
     """
-    loop = one_axis(stage, list(stage.op.axis))
+    loop = one_axis(stage, list(leaves or stage.op.axis))
     if lanes > 1:
         loop, inner = stage.split(loop, factor=lanes)
         stage.vectorize(inner)
