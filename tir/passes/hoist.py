@@ -66,9 +66,8 @@ class _Hoister:
         self._worth: dict[Expr, bool] = {}
         self._hazard: dict[Expr, bool] = {}
         self._stored: dict[int, frozenset[Buffer]] = {}
-        self.exchanged: frozenset[Buffer] = frozenset()  # what the threads of a block write for one another
-        self.exchanged = frozenset(buffer for buffer in self.stored(func.body) if buffer.scope != "local")
-        self._stored = {}
+        self._body = func.body
+        self._exchanged: frozenset[Buffer] | None = None
 
     # ----------------------------------------------------------------------------------------------------------- statements
 
@@ -150,13 +149,21 @@ class _Hoister:
             elif s.__class__ is AllReduce:
                 found = frozenset(target.buffer for target in s.loads)
             elif s.__class__ is Sync:  # others may have stored to whatever they can reach
-                found = self.exchanged
+                found = self.exchanged()
             else:
                 found = frozenset()
                 for inner in statements_in(s):
                     found |= self.stored(inner)
             self._stored[id(s)] = found
         return found
+
+    def exchanged(self) -> frozenset[Buffer]:
+        """What the threads of a block write for one another; found where they wait for one another first."""
+        if self._exchanged is None:
+            known, self._stored, self._exchanged = self._stored, {}, frozenset()
+            self._exchanged = frozenset(buffer for buffer in self.stored(self._body) if buffer.scope != "local")
+            self._stored = known
+        return self._exchanged
 
     # ---------------------------------------------------------------------------------------------------------- invariants
 
