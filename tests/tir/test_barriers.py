@@ -116,6 +116,22 @@ def test_a_barrier_between_some_threads_is_refused():
         Barriers().run(one_kernel(body), TARGET)
 
 
+def test_statements_that_stand_in_two_places():
+    """A barrier before one of them is not one before the other, which needs none, and stands under a condition."""
+    put_out = put(C, 0, get(S, 1))
+    B = Buffer("B", (64,))
+
+    def body(b, t):
+        whole = seq(put(S, t, get(A, t)), put_out)
+        return If(lt(b, as_expr(1)), whole, If(lt(t, as_expr(1)), put_out))
+
+    func = kernel("k", [A, B, C], [C], lambda v: body(v["blockIdx.x"], v["threadIdx.x"]), {"x": 64}, {"x": 2}, shared=[S])
+    done = Barriers().run(func, TARGET)
+    assert barriers_in(done) == 1 and check_synced(done) == []
+    alone = one_kernel(lambda t: put(C, t, get(A, t)))
+    assert Barriers().run(alone, TARGET) is alone
+
+
 def test_threads_in_different_arms_or_iterations():
     body = lambda t: If(lt(t, as_expr(32)), put(S, t, get(A, t)), put(C, t, get(S, t - 32)))  # noqa: E731
     with pytest.raises(TargetError, match=r"threadIdx.x < 32.*writes S\[threadIdx.x\].*reads S\[threadIdx.x - 32\]"):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from ..barrier_plan import BarrierPlan, plan_barriers
 from ..kernel import kernels_of
-from ..stmt import Allocate, AllReduce, For, Func, Produce, Seq, Stmt, Sync, seq
+from ..stmt import Allocate, AllReduce, Bind, For, Func, If, Produce, Seq, Stmt, Sync, seq
 from ..verify import CLOSED, SYNCED, THREADS_BOUND
 from ..visit import StatementRewriter, walk
 from .manager import Pass
@@ -38,8 +38,10 @@ class Barriers(Pass):
     gives: ClassVar[tuple[str, ...]] = (SYNCED,)
 
     def run(self, func: Func, target: Target) -> Func:
-        plans = [plan_barriers(kernel) for kernel in kernels_of(func)]
-        return func.with_body(_Writer(plans).rewrite_statement(func.body))
+        own = func.with_body(_distinct(func.body))
+        plans = [plan_barriers(kernel) for kernel in kernels_of(own)]
+        body = _Writer(plans).rewrite_statement(own.body)
+        return func if body is own.body else func.with_body(body)
 
 
 class _Writer(StatementRewriter):
@@ -68,6 +70,19 @@ class _Writer(StatementRewriter):
         if node.kind == "vectorized" and any(isinstance(inner, (Sync, AllReduce)) for inner in walk(body)):
             return For(node.var, node.extent, "serial", body, node.thread, node.pragmas)
         return node.with_body(body)
+
+
+def _distinct(s: Stmt) -> Stmt:
+    """The same statements, each an object of its own: copies of a body may share them, but a barrier before one is not one before the other."""
+    if isinstance(s, Seq):
+        return Seq(tuple(_distinct(each) for each in s.body))
+    if isinstance(s, If):
+        return If(s.condition, _distinct(s.then), None if s.otherwise is None else _distinct(s.otherwise))
+    if isinstance(s, For):
+        return For(s.var, s.extent, s.kind, _distinct(s.body), s.thread, s.pragmas)
+    if isinstance(s, Allocate | Bind | Produce):
+        return replace(s, body=_distinct(s.body))
+    return replace(s)  # type: ignore[type-var]
 
 
 def _first(s: Stmt) -> Stmt:

@@ -10,7 +10,7 @@ from ..errors import TargetError
 from ..expr import HAS_LOAD, Buffer, Expr, Load, Var, as_expr, const, load, logical_not
 from ..stmt import Allocate, AllReduce, Bind, CallIntrinsic, For, Func, If, Produce, Seq, Stmt, Store, Sync, seq
 from ..verify import CLOSED, THREADS_BOUND
-from ..visit import Rewriter, StatementRewriter, loads_of, operands_of, statements_in, substitute_statement, walk
+from ..visit import Rewriter, StatementRewriter, combine, loads_of, operands_of, statements_in, substitute_statement, walk
 from .copies import copy_statement, several
 from .manager import Pass
 
@@ -31,14 +31,15 @@ class VirtualThreads(Pass):
                 L[i] = S[v * 32 + i]                    L[v, i] = S[v * 32 + i]
 
     A buffer of the thread that is filled differently for each of them gets a dimension. A loop around several statements stays around them, so that what
-    depends on one of two virtual indices is computed for all values of the other. A TargetError where the number of virtual threads is not constant.
+    depends on one of two virtual indices is computed for all values of the other. A reduction across virtual threads is an update in each. A TargetError
+    where the number of virtual threads is not constant.
     """
 
     name: ClassVar[str] = "virtual_threads"
     requires: ClassVar[tuple[str, ...]] = (CLOSED, THREADS_BOUND)
 
     def run(self, func: Func, target: Target) -> Func:
-        return func.with_body(_Finder().rewrite_statement(func.body))
+        return func.with_body(_Updates().rewrite_statement(_Finder().rewrite_statement(func.body)))
 
 
 class _Finder(StatementRewriter):
@@ -52,6 +53,21 @@ class _Finder(StatementRewriter):
             raise TargetError(f"the loop {node.var.name} over {node.thread} runs {node.extent} times; virtual threads must be a constant number: "
                               f"split the axis by a constant factor and bind the inner part")  # fmt: skip
         return _Mover(node.var, node.constant_extent, body).moved(body, ())
+
+
+class _Updates(StatementRewriter):
+    """A reduction across virtual threads is an update in each of them; one across others too keeps those."""
+
+    def rewrite_AllReduce(self, node: AllReduce) -> Stmt:
+        threads = tuple(tag for tag in node.threads if not tag.startswith(("vthread", "cthread")))
+        if threads:
+            return node if threads == node.threads else AllReduce(node.targets, node.values, node.combination, threads)
+        names = [Var(f"{target.buffer.name}.next", target.dtype) for target in node.loads]
+        body = seq(*[Store(target.buffer, target.indices, name) for target, name in zip(node.loads, names, strict=True)])
+        for name, value in reversed(list(zip(names, combine(node.combination, node.targets, node.values), strict=True))):
+            name.exact = False
+            body = Bind(name, value, body)
+        return body
 
 
 class _Mover:
