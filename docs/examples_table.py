@@ -216,7 +216,6 @@ ILLEGAL = {
         ("pipeline", "s[B].transform_layout(lambda i, j: [i - 4, j])"),
         ("symbolic", "s[B].transform_layout(lambda i, j: [i + j, j])"),
         ("large", "s[B].transform_layout(lambda i, j: [i + j, j])"),
-        ("symbolic", "s[B].transform_layout(lambda i, j: [i // 4, j, i % 4])\ntw.lower(s, args)"),
     ],
     "double_buffer": [
         ("pipeline", "s[D].double_buffer()"),

@@ -16,11 +16,12 @@ from ..te.requirements import requirements
 from ..te.tensor import Tensor
 from ..tir.bounds import constant_bounds
 from ..tir.errors import ScheduleError, ScheduleWarning
-from ..tir.expr import Buffer, Expr, Load, Var, add, as_expr, load, logical_and, logical_or
+from ..tir.expr import Buffer, Expr, Load, Var, add, as_expr, const, load, logical_and, logical_or, sub
+from ..tir.interval import Intervals
 from ..tir.stmt import Allocate, AllReduce, Bind, CallExtern, Combination, For, Func, If, Prefetch, Produce, Stmt, Store, nested, seq
 from ..tir.visit import Substitute, loads_of, substitute, substitute_statement
 from .bounds import Guard, StageLoops, attach_leaf, infer, inlined, loop_variable
-from .relation import Extent
+from .relation import Extent, plain
 from .scan_storage import Access, ScanStorage
 from .schedule import Schedule
 from .stage import position_of
@@ -574,15 +575,17 @@ def _store_together(targets: Sequence[tuple[Buffer, tuple[Expr, ...]]], values: 
 
 def _layout_shape(stage: Any, shape: Sequence[Extent]) -> list[Extent]:
     """Extents of the physical indices when the logical ones range over `shape`."""
-    from_zero = [Var(f"i{n}", "int64", (0, max(e - 1, 0) if isinstance(e, int) else None)) for n, e in enumerate(shape)]
+    indices = [loop_variable(f"i{n}", e) for n, e in enumerate(shape)]
+    symbolic = Intervals({v: (const(0, v.dtype), sub(as_expr(e), const(1))) for v, e in zip(indices, shape, strict=True) if not isinstance(e, int)})
     extents: list[Extent] = []
-    for e in stage.layout(*from_zero):
-        high = constant_bounds(as_expr(e))[1]
-        if high is None:
-            raise ScheduleError(
-                f"transform_layout of stage {stage.name}: physical index {e} has no constant bound; layouts need constant extents in the dimensions they divide"
-            )
-        extents.append(high + 1)
+    for e in map(as_expr, stage.layout(*indices)):
+        high = constant_bounds(e)[1]
+        if high is not None:
+            extents.append(high + 1)
+            continue
+        found = symbolic.of(e)
+        assert found is not None, e  # with symbolic extents it is a part of one index, see transform_layout
+        extents.append(plain(add(found[1], const(1))))
     return extents
 
 

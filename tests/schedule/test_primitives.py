@@ -376,6 +376,22 @@ produce C:
     check_chain(s, A, C)
 
 
+@pytest.mark.parametrize("layout", [lambda i, j: [j, i], lambda i, j: [i, j // 4, j % 4], lambda i, j: [j // 3, i % 5, j % 3, i // 5]])
+def test_transform_layout_of_symbolic_extents(layout):
+    n, m = te.size_var("n"), te.size_var("m")
+    A = te.placeholder((n + 1, m), "int32", name="A")
+    B = te.compute((n + 1, m), lambda i, j: A[i, j] * 3, name="B")
+    C = te.compute((n, m), lambda i, j: B[i, j] - B[i + 1, j], name="C")
+    s = create_schedule(C.op)
+    s[B].transform_layout(layout)
+    module = tw.build(s, [A, C])
+    for rows, columns in ((0, 3), (1, 1), (6, 9), (4, 0)):
+        a = np.random.default_rng(0).integers(-9, 9, (rows + 1, columns)).astype("int32")
+        c = np.full((rows, columns), 77, "int32")
+        module(a, c)
+        np.testing.assert_array_equal(c, 3 * (a[:-1] - a[1:]))
+
+
 def test_cache_read():
     A, B, C = two_stages()
     s = create_schedule(C.op)
