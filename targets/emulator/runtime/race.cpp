@@ -78,11 +78,18 @@ static inline bool unordered_write(const Worker* worker, const Cell& cell, uint3
   return cell.write_time >= worker->barrier_time && cell.writer != self && !ordered(worker, self, cell.writer, cell.write_time);
 }
 
-/* One of the accessors that `self` may meet; -1: none. */
-static inline int unordered_accessor(const Worker* worker, const Accessors& accessors, uint32_t self) {
+/* A thread and a place in one word; a place beyond 4 MB of code is not known afterwards. */
+static inline uint32_t pack(uint32_t thread, uint32_t place) { return thread | (place >> 22 ? 0 : place << 10); }
+
+/* One of the accessors that `self` may meet, and its place; -1: none. */
+static inline int unordered_accessor(const Worker* worker, const Accessors& accessors, uint32_t self, uint32_t* place) {
   if (accessors.time < worker->barrier_time) return -1;
-  if (accessors.flags & BY_WARPS) return int(accessors.thread != self ? accessors.thread : accessors.lanes);
+  *place = accessors.place;
   if (accessors.thread / WARP != self / WARP) return accessors.thread;
+  if (accessors.flags & BY_WARPS) {
+    *place = accessors.lanes >> 10;
+    return int(accessors.lanes & (MAX_THREADS - 1));
+  }
   if (accessors.time < worker->warp[self / WARP].synchronised) return -1;
   for (uint32_t others = accessors.lanes & ~(1u << (self % WARP)); others; others &= others - 1) {
     const uint32_t other = self / WARP * WARP + uint32_t(__builtin_ctz(others));
@@ -98,10 +105,10 @@ static inline void remember(const Worker* worker, Accessors& accessors, uint32_t
     accessors.flags &= uint16_t(~BY_WARPS);
     accessors.lanes = bit;
   } else if (accessors.flags & BY_WARPS) {
-    if (accessors.thread != self) accessors.lanes = accessors.thread;
+    if (accessors.thread / WARP != self / WARP) accessors.lanes = pack(accessors.thread, accessors.place);
   } else if (accessors.thread / WARP != self / WARP) {
     accessors.flags |= BY_WARPS;
-    accessors.lanes = accessors.thread;
+    accessors.lanes = pack(accessors.thread, accessors.place);
   } else {
     accessors.lanes = accessors.time < worker->warp[self / WARP].synchronised ? bit : accessors.lanes | bit;
   }
@@ -118,9 +125,10 @@ static inline bool of_another_block(const Worker* worker, const Accessors& acces
 static inline bool judge(Worker* worker, const Cell& cell, const Where& where, size_t size, int kind, uint32_t place, uint32_t self) {
   const bool shared = where.space == SPACE_SHARED;
   const bool meets_reads = kind != 0, meets_atomics = kind != 2;
+  bool clean = true;
   if (shared && kind != 1 && cell.write_time < worker->block_time && cell.atomics.time < worker->block_time) { /* an atomic operation reads too */
     report(worker, UNINITIALISED, where, size, kind, place, 0, 0, 0, worker->block);
-    return false;
+    clean = false;
   }
   if (!shared) {
     if (cell.write_time && cell.write_time < worker->block_time) {
@@ -141,15 +149,16 @@ static inline bool judge(Worker* worker, const Cell& cell, const Where& where, s
     return false;
   }
   int other;
-  if (meets_atomics && (other = unordered_accessor(worker, cell.atomics, self)) >= 0) {
-    conflict(worker, where, size, kind, place, uint32_t(other), 2, cell.atomics.place, cell.atomics.time);
+  uint32_t other_place;
+  if (meets_atomics && (other = unordered_accessor(worker, cell.atomics, self, &other_place)) >= 0) {
+    conflict(worker, where, size, kind, place, uint32_t(other), 2, other_place, cell.atomics.time);
     return false;
   }
-  if (meets_reads && (other = unordered_accessor(worker, cell.reads, self)) >= 0) {
-    conflict(worker, where, size, kind, place, uint32_t(other), 0, cell.reads.place, cell.reads.time);
+  if (meets_reads && (other = unordered_accessor(worker, cell.reads, self, &other_place)) >= 0) {
+    conflict(worker, where, size, kind, place, uint32_t(other), 0, other_place, cell.reads.time);
     return false;
   }
-  return true;
+  return clean;
 }
 
 static inline void record(const Worker* worker, Cell& cell, int kind, uint32_t place, uint32_t self) {

@@ -110,7 +110,7 @@ struct Warp {
    never. HiRace (arXiv 2401.04701) has such a state machine in 8 bytes; this one is larger and tells more. */
 struct Accessors { /* threads that read, or that made atomic operations, without excluding each other */
   uint32_t time, place; /* of the latest */
-  uint32_t lanes;       /* of the latest one's warp, since the last barrier; where several warps did it, another thread */
+  uint32_t lanes;       /* of the latest one's warp, since the last barrier; where several warps did it, a thread of another one and its place */
   uint16_t thread, flags;
 };
 enum AccessorFlags : uint16_t { BY_WARPS = 1, BY_BLOCKS = 2 };
