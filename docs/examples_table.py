@@ -33,6 +33,16 @@ A = te.placeholder((16, 64), name="A")
 k = te.reduce_axis((0, 64), name="k")
 C = te.compute((16,), lambda i: te.sum(A[i, k], axis=k), name="C")
 s, args = te.create_schedule(C.op), [A, C]""",
+    "ragged": """
+A, B = te.placeholder((5, 30), name="A"), te.placeholder((30,), name="B")
+k = te.reduce_axis((0, 30), name="k")
+C = te.compute((5,), lambda i: te.sum(A[i, k] * B[k], axis=k), name="C")
+s, args = te.create_schedule(C.op), [A, B, C]""",
+    "outer_sum": """
+A, B = te.placeholder((5, 30), name="A"), te.placeholder((5,), name="B")
+k = te.reduce_axis((0, 30), name="k")
+C = te.compute((5,), lambda i: te.sum(A[i, k] * B[i], axis=k), name="C")
+s, args = te.create_schedule(C.op), [A, B, C]""",
     "pipeline": """
 A = te.placeholder((16, 24), name="A")
 B = te.compute((16, 24), lambda i, j: A[i, j] * 2.0, name="B")
@@ -147,6 +157,7 @@ PRIMITIVES = {
     "cache_read": ("row_sum", ""),
     "cache_write": ("row_sum", ""),
     "rfactor": ("row_sum", ""),
+    "pad": ("ragged", ""),
 }
 
 # Primitives whose loops are shown also as the generator gets them, after all passes: where the passes do what the primitive asks for.
@@ -273,6 +284,12 @@ ILLEGAL = {
         ("pipeline", "s[C].unroll(k)\ns.rfactor(C, k)"),
         ("pipeline", "s[C].prefetch(B, C.op.axis[0], 1)\ns.rfactor(C, k)"),
         ("ordered", "s.rfactor(C, p)"),
+    ],
+    "pad": [
+        ("ragged", "s.pad(C, 4)"),
+        ("ragged", "s[C].split(k, factor=4)\ns.pad(C, 4, 8)"),
+        ("pipeline", "s.pad(D, 4)"),
+        ("outer_sum", "s.pad(C, 4, 8)"),
     ],
     "scan": [
         ("running", "s[Y].parallel(t)"),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import ClassVar
 
-from ..tir.errors import InternalError, TargetError
+from ..tir.errors import InternalError
 from ..tir.expr import Buffer, Const, Expr, Load, Var
 from ..tir.printer import Names, expression_text
 from ..tir.stmt import Allocate, Bind, CallExtern, CallIntrinsic, For, Func, If, IntrinsicCode, Prefetch, Produce, Seq, Stmt, Store
@@ -42,6 +42,7 @@ class CGenerator(CExpressions):
     """Writes one function. Use `generate`."""
 
     intrinsic_words: ClassVar[str] = "static inline __attribute__((always_inline, unused)) "
+    distance_type: ClassVar[str] = "int64_t"
     _statement_table: ClassVar[dict[type, Callable[..., None]]]
 
     def __init_subclass__(cls) -> None:
@@ -268,15 +269,14 @@ class CGenerator(CExpressions):
             parameters = []
             for number, (operand, first, steps) in enumerate(zip(s.code.operands, s.loads, s.steps, strict=True)):
                 parameters.append(f"{'const ' if number else ''}{self.helpers.scalar(first.buffer.dtype)} *{operand}")
-                parameters += [f"{self.helpers.scalar('int64')} {operand}_{dimension}" for dimension in range(len(steps))]
+                if operand not in s.code.fragments:
+                    parameters += [f"{self.distance_type} {operand}_{dimension}" for dimension in range(len(steps))]
             self._intrinsics[s.code] = name, f"{self.intrinsic_words}void {name}({', '.join(parameters)})\n{{\n{text.strip(chr(10))}\n}}\n"
         return self._intrinsics[s.code][0]
 
     def intrinsic_text(self, s: CallIntrinsic) -> str:
         """Hook: the code of an intrinsic for this target."""
-        if not s.code.c:
-            raise TargetError(f"intrinsic {s.code.name} has no code for target 'c': declare it with {{\"c\": text, ...}}, or use target 'cuda'")
-        return s.code.c
+        return s.code.text(self.target.kind)
 
     def write_Store(self, s: Store) -> None:
         index = self._flat_index(s.buffer, s.indices, s)

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from ..tir.errors import InternalError, TargetError
 from ..tir.expr import Binary, Buffer, Call, Cast, Const, Expr, Var
-from ..tir.gpu import INDEX_LIMITS, STATIC_SHARED_BYTES, WARP_SIZE
+from ..tir.gpu import INDEX_LIMITS, STATIC_SHARED_BYTES, WARP_SIZE, is_fragment
 from ..tir.passes.double_buffer import ASYNCHRONOUS
 from ..tir.stmt import Allocate, AllReduce, Bind, CallExtern, CallIntrinsic, For, Func, If, Prefetch, Produce, Seq, Stmt, Store, Sync
 from ..tir.target import Target
@@ -75,6 +75,7 @@ class CudaGenerator(CudaVectors):
     """Writes one function. Use `generate`."""
 
     intrinsic_words: ClassVar[str] = INLINE
+    distance_type: ClassVar[str] = "int"
 
     def __init__(self, func: Func, target: Target) -> None:
         super().__init__(func, target)
@@ -260,8 +261,8 @@ class CudaGenerator(CudaVectors):
             if not self.names.knows(buffer):
                 name = self.names.declare(buffer, buffer.name)
                 self.out.line(f"__shared__ __align__({_SHARED_ALIGNMENT}) {kind} {name}[{max(size, 1)}];")
-        elif place.kind == "stack" and buffer.scope.startswith("wmma"):
-            self.out.line(f"__align__({_SHARED_ALIGNMENT}) {kind} {self.names.declare(buffer, buffer.name)}[{max(size // WARP_SIZE, 1)}];")
+        elif place.kind == "stack" and is_fragment(buffer.scope):
+            self.out.line(f"__align__({_SHARED_ALIGNMENT}) {kind} {self.names.declare(buffer, buffer.name)}[{size // WARP_SIZE}];")
         elif place.kind == "stack":
             self.out.line(f"{kind} {self.names.declare(buffer, buffer.name)}[{max(size, 1)}];")
         else:
@@ -336,44 +337,32 @@ class CudaGenerator(CudaVectors):
 
     def write_CallIntrinsic(self, s: CallIntrinsic) -> None:
         values = []
-        of_warp = any(first.buffer.scope.startswith("wmma") for first in s.loads)
-        if of_warp and self._kernel.block[0] != WARP_SIZE:
-            raise TargetError(
-                f"kernel {self._kernel.name}: intrinsic {s.code.name} is called by a warp together, the {WARP_SIZE} threads along threadIdx.x, but "
-                f"{self._kernel.block[0]} are bound there; bind an axis of {WARP_SIZE} to it"
-            )
-        for first, steps, shape in zip(s.loads, s.steps, s.code.shapes, strict=True):
+        for operand, first, steps in zip(s.code.operands, s.loads, s.steps, strict=True):
             index = self._flat_index(first.buffer, first.indices, s)
-            if first.buffer.scope.startswith("wmma"):
-                values.append(f"{self.buffer(first.buffer)} + {self._in_fragments(index, steps, shape, s)}")
-            else:
-                values.append(self.address(first.buffer, index))
-                self.ask_alignment(first.buffer, WIDEST_BYTES)
+            if operand in s.code.fragments:  # tiles lie one after another, and a lane has its share of each
+                values.append(f"{self.names.of(first.buffer)} + {self.text(index, UNARY)} / {WARP_SIZE}")
+                continue
+            values.append(self.address(first.buffer, index))
             values += [self.text(along[0]) for along in steps]
+            if operand in s.code.aligned:
+                self.ask_alignment(first.buffer, s.code.aligned[operand])
         self.out.line(f"{self._intrinsic(s)}({', '.join(values)});")
 
-    def _in_fragments(self, index: Expr, steps: tuple[tuple[Expr, ...], ...], shape: tuple[int, ...], s: CallIntrinsic) -> str:
-        """Where in a thread's part of a matrix the tile that begins at `index` is: tiles follow one another in rows, elements / 32 of each."""
-        ld, one = (along[0] for along in steps)
-        rows, columns = shape
-        if not isinstance(ld, Const) or not isinstance(one, Const) or one.value != 1 or ld.value % columns:
-            raise TargetError(f"intrinsic {s.code.name}: its operand {index} in {s.loads[0].buffer.name} is no tile of a matrix of whole tiles of {shape}")
-        part, width, first = rows * columns // WARP_SIZE, int(ld.value), self.text(index, UNARY)
-        tile = f"{first} / {rows * width} * {width // columns}" if width > columns else f"{first} / {rows * width}"
-        if width > columns:
-            tile = f"({tile} + {first} % {width} / {columns})"
-        return f"{tile} * {part}"
-
     def intrinsic_text(self, s: CallIntrinsic) -> str:
-        text = s.code.cuda
-        if not text:
-            raise TargetError(f"intrinsic {s.code.name} has no code for target 'cuda': declare it with {{\"cuda\": text, ...}}")
+        text = super().intrinsic_text(s)
         for name in dict.fromkeys(re.findall(r"\btw_\w+", text)):
-            if name in CUDA_HELPERS:
-                self.helpers.device.use(name)
-                if self.target.gpu.capability < CUDA_HELPERS[name].arch:
-                    raise TargetError(f"intrinsic {s.code.name} needs sm_{CUDA_HELPERS[name].arch}, but the target is {self.target.arch}")
+            self._use_helper(name, s.code.name)
         return text
+
+    def _use_helper(self, name: str, intrinsic: str) -> None:
+        """Asks for a device function that the text of an intrinsic calls."""
+        helper, capability = CUDA_HELPERS.get(name), self.target.gpu.capability
+        if helper is None:
+            raise TargetError(f"intrinsic {intrinsic} calls {name}, which is none of the device functions of targets/cuda_helpers.py")
+        if helper.arch > capability:
+            raise TargetError(f"intrinsic {intrinsic} needs sm_{helper.arch}, but the target is sm_{capability}; "
+                              f"give Target(arch=...) of the GPU, or do not tensorize with it")  # fmt: skip
+        self.helpers.device.use(name)
 
 
 def cuda_function_name(wanted: str) -> str:

@@ -5,14 +5,16 @@ What is declared here is data; that a loop nest is the pattern is decided in sch
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..tir.errors import TEError
 from ..tir.expr import Expr, IfThenElse, Load, Var
-from ..tir.stmt import IntrinsicCode
+from ..tir.gpu import WARP_SIZE
+from ..tir.stmt import Fragment, IntrinsicCode
 from ..tir.visit import loads_of, walk
 from .axis import IterVar
 from .op import ComputeOp, PlaceholderOp
@@ -24,7 +26,9 @@ C_WORDS = frozenset(
      "long", "register", "restrict", "return", "short", "signed", "sizeof", "static", "struct", "switch", "typedef", "union", "unsigned", "void", "volatile",
      "while", "asm", "typeof"]
 )  # fmt: skip
-_PARTS = ("c", "cuda", "python")
+_TEXTS = ("c", "cuda")  # the kinds of targets with a language
+
+FRAGMENT_SCOPES = ("wmma.matrix_a", "wmma.matrix_b", "wmma.accumulator")
 
 _KNOWN: dict[str, TensorIntrin] = {}
 
@@ -71,21 +75,28 @@ def decl_tensor_intrin(
     init: Mapping[str, Any] | None = None,
     update: Mapping[str, Any] | None = None,
     name: str | None = None,
+    fragments: Mapping[str, tuple[str, str]] | None = None,
+    aligned: Mapping[str, int] | None = None,
+    in_shared: Sequence[str] = (),
 ) -> TensorIntrin:
     """Declares what a loop nest can be replaced by, with s[T].tensorize(axis, intrinsic).
 
     `op`: the pattern, a computation of placeholders with constant shapes. Each is read once, at axes of the pattern, such as
     `c[i, j] = sum(a[i, k] * b[k, j], axis=k)`. An axis of extent 1 stands for none: with `k` of extent 1 this is an outer product added to c.
 
-    `body`, `init`, `update`: codes, each `{"c": text, "python": function}`, with "cuda" beside or in the place of "c". Of a plain computation: `body`. Of a
-    reduction: `update` adds the terms of the pattern to what the output holds, `init` (optional) stores the identity before, and `body` does both where the
-    nest holds the whole reduction; at least one of `update` and `body`. The text for "c" is the body of a C function: for each tensor x of the pattern it
-    has the pointer `x` and the distances `x_0`, `x_1` ... (int64_t, in elements) between neighbours along its dimensions; those of an `init` are of the
-    output only; float16 and bfloat16 are their bits in a uint16_t there, float8 and bool those in a uint8_t. The function gets NumPy arrays of the shapes of
-    the pattern, the output first, and writes into it; the interpreter, which checks kernels, uses it.
-    The text for "cuda" is the body of a device function of the same parameters. What a stage of scope "wmma.matrix_a", "wmma.matrix_b" or
-    "wmma.accumulator" holds lies in the registers of the 32 threads along threadIdx.x: they call the function together, and its pointer is to the thread's
-    own part of the tile. Ready-made ones for tensor cores are in tensor_cores.py.
+    `body`, `init`, `update`: codes, each `{"c": text, "cuda": text, "python": function}`, with one of the texts or both. Of a plain computation: `body`.
+    Of a reduction: `update` adds the terms of the pattern to what the output holds, `init` (optional) stores the identity before, and `body` does both where
+    the nest holds the whole reduction; at least one of `update` and `body`. The text is the body of a function in C, or of a device function in CUDA C++: for
+    each tensor x of the pattern it has the pointer `x` and the distances `x_0`, `x_1` ... (integers, in elements) between neighbours along its dimensions;
+    those of an `init` are of the output only; float16 and bfloat16 are their bits in an unsigned integer of 16 bits there, float8 and bool those in one of 8.
+    A text for "cuda" may call the functions of targets/cuda_helpers.py (`tw_mma_m16n8k16_f16_f32` ...). The function gets NumPy arrays of the shapes of the
+    pattern, the output first, and writes into it; the interpreter, which checks kernels, uses it.
+
+    `fragments`: on a GPU, the tensors that the 32 lanes of a warp hold in registers together, {"a": (scope, layout)}: the scope that the stage of `a` must
+    have ("wmma.matrix_a", "wmma.matrix_b", "wmma.accumulator"), and any name for which lane has which elements. Then `a` in the text for "cuda" is a lane's
+    own array, of a 32nd of the elements, and has no distances, and the 32 lanes run the text together. `aligned`: {"s": bytes}, the tensors whose elements
+    must lie side by side along one dimension, and begin at a multiple of so many bytes along the others. `in_shared`: the tensors that must be in shared
+    memory. Each element of the output is written by one lane, the same one for every tile.
 
     `name`: by which it is recorded in schedules and found in replays (default: the name of `op`). A name that was declared before is declared anew.
 
@@ -105,30 +116,62 @@ def decl_tensor_intrin(
     elif update is None and (body is None or init is not None):
         raise TEError(f"{what}: its pattern is a reduction: expected update= (and init=, if it has one), or body=, which does both")
     tensors = (*op.outputs, *op.input_tensors)
-    forms = [None if given is None else _code(given, name, form, tensors) for form, given in (("body", body), ("init", init), ("update", update))]
+    held = _fragments(fragments or {}, tensors, what)
+    for option, named in (("aligned", aligned or {}), ("in_shared", in_shared)):
+        _check_named(named, tensors, f"{what}: {option}=")
+    given = {"body": body, "init": init, "update": update}
+    forms = [None if each is None else _code(each, name, form, tensors, held, aligned or {}, in_shared) for form, each in given.items()]
     found = _KNOWN[name] = TensorIntrin(name, op, *forms)
     return found
 
 
-def _code(given: Any, name: str, form: str, tensors: tuple[Tensor, ...]) -> IntrinsicCode:
+def _check_named(named: Any, tensors: Sequence[Tensor], what: str) -> None:
+    """A TEError where these are no tensors of the pattern."""
+    for each in named:
+        if each not in [t.name for t in tensors]:
+            raise TEError(f"{what} {each!r}: the tensors of the pattern are {', '.join(t.name for t in tensors)}")
+
+
+def _fragments(given: Mapping[str, tuple[str, str]], tensors: Sequence[Tensor], what: str) -> dict[str, Fragment]:
+    _check_named(given, tensors, f"{what}: fragments=")
+    found = {}
+    for tensor in tensors:
+        if tensor.name not in given:
+            continue
+        pair = given[tensor.name]
+        if not isinstance(pair, tuple) or len(pair) != 2 or pair[0] not in FRAGMENT_SCOPES or not isinstance(pair[1], str):
+            raise TEError(f"{what}: the fragment {tensor.name} is {pair!r}: expected (scope, layout), the scope one of {', '.join(FRAGMENT_SCOPES)}")
+        elements = math.prod(e for e in tensor.shape if isinstance(e, int))
+        if elements % WARP_SIZE:
+            raise TEError(f"{what}: the fragment {tensor.name} has {elements} elements, of which {WARP_SIZE} lanes cannot hold equal shares")
+        found[tensor.name] = Fragment(*pair)
+    return found
+
+
+def _code(
+    given: Any, name: str, form: str, tensors: tuple[Tensor, ...], held: Mapping[str, Fragment], aligned: Mapping[str, int], in_shared: Sequence[str]
+) -> IntrinsicCode:
     what = f"tensor intrinsic {name}: {form}"
+    expected = 'expected {"c" or "cuda": the text of a function\'s body, "python": a function on NumPy arrays}'
     if not isinstance(given, Mapping):
-        raise TEError(f'{what} is {given!r}: expected {{"c": the text of a C function\'s body, "python": a function on NumPy arrays}}')
-    unknown = [str(key) for key in given if key not in _PARTS]
-    missing = [key for key in ("c", "python") if key not in given and (key != "c" or "cuda" not in given)]
-    if unknown or missing:
-        found = f"unknown target {', '.join(map(repr, unknown))}" if unknown else f"nothing for {', '.join(map(repr, missing))}"
-        raise TEError(f"{what} has {found}: expected code for 'c' and 'python'")
-    function, texts = given["python"], {key: given[key] for key in ("c", "cuda") if key in given}
+        raise TEError(f"{what} is {given!r}: {expected}")
+    unknown = [str(key) for key in given if key not in (*_TEXTS, "python")]
+    if unknown or "python" not in given or len(given) == 1:
+        missing = "'python'" if "python" not in given else "any target"
+        found = f"unknown target {', '.join(map(repr, unknown))}" if unknown else f"nothing for {missing}"
+        raise TEError(f"{what} has {found}: {expected}")
+    texts, function = {key: given[key] for key in _TEXTS if key in given}, given["python"]
     for key, text in texts.items():
         if not isinstance(text, str) or not text.strip():
-            raise TEError(f"{what}: the code for {key!r} is {text!r}: expected the text of a C function's body")
+            raise TEError(f"{what}: the code for {key!r} is {text!r}: expected the text of a function's body")
     if not callable(function):
         raise TEError(f"{what}: the code for 'python' is {function!r}: expected a function of {', '.join(t.name for t in tensors)}")
     if form == "init":
         tensors = tensors[:1]
+    names = tuple(t.name for t in tensors)
     shapes = tuple(tuple(int(e) for e in t.shape if isinstance(e, int)) for t in tensors)
-    return IntrinsicCode(f"{name}_{form}", tuple(t.name for t in tensors), shapes, texts.get("c", ""), function, texts.get("cuda", ""))
+    here: list[dict[str, Any]] = [{key: value for key, value in each.items() if key in names} for each in (held, aligned)]
+    return IntrinsicCode(f"{name}_{form}", names, shapes, texts, function, here[0], here[1], tuple(n for n in in_shared if n in names))
 
 
 def _check_pattern(op: ComputeOp, what: str) -> None:

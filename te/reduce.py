@@ -162,6 +162,11 @@ _ANY = _single(tir.logical_or, lambda kind: False, "any")
 _ALL = _single(tir.logical_and, lambda kind: True, "all")
 
 
+def is_sum(reducer: Reducer) -> bool:
+    """Whether a reducer is that of `sum`."""
+    return reducer is _SUM
+
+
 def sum(expr: Any, axis: Any, where: Any = None, init: Any = None) -> Reduction:
     """The sum of `expr` over the reduce axes, accumulated in its dtype. Small integers must be cast first: they would overflow."""
     check_accumulator("sum", as_expr(expr).dtype)

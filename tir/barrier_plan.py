@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import gcd
 from typing import TypeAlias
 
-from .bounds import constant_bounds
+from .bounds import constant_bounds, modulus
 from .conflicts import Access, Conflicts
 from .errors import TargetError
-from .expr import HAS_LOAD, Buffer, Const, Expr, Var, add, const, eq, logical_not, mul
+from .expr import HAS_LOAD, Buffer, Const, Expr, Var, add, logical_not, mul
+from .gpu import is_fragment
 from .kernel import THREAD_INDICES, Grouping, Kernel
 from .stmt import Allocate, AllReduce, Bind, CallIntrinsic, For, If, Produce, Seq, Stmt, Store, Sync
 from .visit import loads_of, operands_of, statements_in, substitute
-
-PRIVATE_SCOPES = ("local", "wmma")  # each thread has its own, or its part
 
 _Conflict: TypeAlias = "tuple[Access, Access]"
 
@@ -67,8 +67,7 @@ class _Planner:
         self.extents = [_extent(kernel, tag) for tag in THREAD_INDICES]
         self.alone = all(extent == 1 for extent in extents.values())
         self.written = frozenset(_written(body))
-        self.shared = frozenset(b for b in self.written if not b.scope.startswith(PRIVATE_SCOPES))
-        self.lane = next((var for tag, (var, _) in kernel.indices.items() if tag == "threadIdx.x"), None)
+        self.shared = frozenset(b for b in self.written if b.scope != "local" and not is_fragment(b.scope))  # the others are of one thread
         self.values: dict[Var, Expr] = {}  # of bound names
         self.guards: list[Expr] = []
         self.varying: set[Var] = set(extents)  # variables that differ between threads
@@ -262,10 +261,10 @@ class _Planner:
             if node.buffer in self.shared
         ]
 
-    def access(self, buffer: Buffer, indices: tuple[Expr, ...], writes: bool, predicate: Expr | None = None) -> Access:
+    def access(self, buffer: Buffer, indices: tuple[Expr, ...], writes: bool, predicate: Expr | None = None, tile: object = None) -> Access:
         where = tuple(substitute(i, self.values) for i in indices) if self.values else indices
         guards = tuple(substitute(g, self.values) for g in self.guards) if self.values else tuple(self.guards)
-        return Access(buffer, where, writes, guards, f"{buffer.name}[{', '.join(map(str, indices))}]", predicate is not None)
+        return Access(buffer, where, writes, guards, f"{buffer.name}[{', '.join(map(str, indices))}]", predicate is not None, tile)
 
     def accesses(self, s: Stmt) -> list[Access]:
         """What a statement without statements in it reads and writes."""
@@ -287,12 +286,22 @@ class _Planner:
         for extent, along in zip(s.code.shapes[number], s.steps[number], strict=True):
             count = Var("count", "int32", (0, extent - 1))
             indices = [add(index, mul(step, count)) for index, step in zip(indices, along, strict=True)]
-        if number == 0 and self.lane is not None and any(each.buffer.scope.startswith("wmma") for each in s.loads):
-            self.guards.append(eq(self.lane, const(0, self.lane.dtype)))  # the lanes of a warp write each element once, together
-            found = self.access(first.buffer, tuple(indices), True)
-            self.guards.pop()
-            return [found]
-        return [self.access(first.buffer, tuple(indices), number == 0)]
+        # once indices are flat it is not seen any more; what is not certain is no fault then
+        tile = (s.code, number) if s.code.fragments and (self.conflicts.certain or _is_on_grid(s, number)) else None
+        return [self.access(first.buffer, tuple(indices), number == 0, tile=tile)]
+
+
+def _is_on_grid(s: CallIntrinsic, number: int) -> bool:
+    """Whether an operand is a tile of a grid of such tiles: what it begins with says where all of its elements are."""
+    first = s.loads[number]
+    for extent, along in zip(s.code.shapes[number], s.steps[number], strict=True):
+        distances = [step.value if isinstance(step, Const) else None for step in along]
+        if sorted(distances, key=str) != [*[0] * (len(distances) - 1), 1]:
+            return False
+        step, rest = modulus(first.indices[distances.index(1)])
+        if gcd(step, rest) % extent:
+            return False
+    return True
 
 
 def _reason(pair: _Conflict) -> str:

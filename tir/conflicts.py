@@ -31,7 +31,8 @@ _MOST_POINTS = 1 << 16
 @dataclass(frozen=True, slots=True, eq=False)
 class Access:
     """A read or a write (`writes`) of `buffer[indices]`, in a kernel, where all of `guards` hold; `in_lanes`: a predicate
-    leaves out some of its lanes. `text` is for messages."""
+    leaves out some of its lanes. `text` is for messages. `tile`: of a tile on which a warp works together, by which intrinsic it is: two equal ones are shared
+    out among the lanes alike, so that they meet in different warps only."""
 
     buffer: Buffer
     indices: tuple[Expr, ...]
@@ -39,6 +40,7 @@ class Access:
     guards: tuple[Expr, ...]
     text: str
     in_lanes: bool = False
+    tile: object = None
 
 
 class Conflicts:
@@ -61,10 +63,16 @@ class Conflicts:
             return False
         if self.certain and (first.in_lanes or second.in_lanes):
             return False
+        threads = self.threads
+        if first.tile is not None and first.tile == second.tile:
+            common = common.union(var for var in threads if var.name == "threadIdx.x")
+            threads = {var: extent for var, extent in threads.items() if var.name != "threadIdx.x"}
+            if not threads:
+                return False
         key = (first.buffer, first.indices, first.guards, second.indices, second.guards, common, following)
         found = self.memo.get(key)
         if found is None:
-            found = self.memo[key] = _Pair(self.threads, first, second, common, following).meets(self.certain)
+            found = self.memo[key] = _Pair(threads, first, second, common, following).meets(self.certain)
         return found
 
 

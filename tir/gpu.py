@@ -15,6 +15,11 @@ _REGISTER_UNIT = 256  # registers are handed out to a warp in such portions
 _WARP_UNIT = 4  # warps are spread over the four schedulers of a multiprocessor
 
 
+def is_fragment(scope: str) -> bool:
+    """Whether a warp holds a buffer of this scope together, each lane a 32nd of its elements in registers, as an intrinsic has it."""
+    return scope.startswith("wmma.")
+
+
 @dataclass(frozen=True)
 class Gpu:
     """The limits of one architecture. `capability`: 90 for sm_90. Bytes are of shared memory: `shared_bytes_per_block` what a block can ask for at

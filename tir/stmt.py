@@ -7,10 +7,11 @@ written out; "thread" is an index of a GPU (`thread` says which).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .dtype import DType
+from .errors import TargetError
 from .expr import Buffer, Const, Expr, Load, Var, as_expr, load
 from .printer import Names, function_text, statement_lines
 
@@ -147,20 +148,40 @@ class CallExtern(Stmt):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Fragment:
+    """A matrix that the 32 lanes of a warp hold in registers, each an equal share. `scope`: of its buffer ("wmma.matrix_a" ...); `layout`: a name for which
+    element is where: what is written in one layout is read in the same one."""
+
+    scope: str
+    layout: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class IntrinsicCode:
     """What a loop nest is replaced by. `name`: a C identifier, one for each code. `operands`: their names, the written one first; `shapes`: of each.
 
-    `c`: the body of a C function whose parameters are, for each operand x, the pointer `x` and the distances `x_0`, `x_1` ... in elements between neighbours
-    along its dimensions. `function`: the same on NumPy arrays of those shapes, for the interpreter; it writes into the first. `cuda`: as `c`, of a device
-    function. Where an operand has a scope "wmma..." all threads of a warp call it together, and `x` is what a thread holds of it: each has as many elements.
+    `texts`: for each kind of target that it is written for, the body of a function whose parameters are, for each operand x, the pointer `x` and the distances
+    `x_0`, `x_1` ... in elements between neighbours along its dimensions. `function`: the same on NumPy arrays of those shapes, for the interpreter; it writes
+    into the first. `fragments`: the operands that a warp holds together; `x` is the share of a lane then, and there are no distances. With one of them, all
+    lanes of a warp run the code together. `aligned`: bytes, of operands whose elements must lie side by side along one dimension, and begin at multiples of
+    so many bytes along the others. `in_shared`: operands that must be in shared memory.
     """
 
     name: str
     operands: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
-    c: str
+    texts: Mapping[str, str]
     function: Callable[..., object]
-    cuda: str = ""
+    fragments: Mapping[str, Fragment] = field(default_factory=dict)
+    aligned: Mapping[str, int] = field(default_factory=dict)
+    in_shared: tuple[str, ...] = ()
+
+    def text(self, kind: str) -> str:
+        """The code for a kind of target; a TargetError where there is none."""
+        if kind not in self.texts:
+            raise TargetError(f"intrinsic {self.name} has code for {' and '.join(map(repr, self.texts))}, but the target is {kind!r}; "
+                              f"declare it with code for {kind!r}, or tensorize with another one")  # fmt: skip
+        return self.texts[kind]
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -59,6 +59,11 @@ def rfactor(rng, s, stage):
     s.rfactor(reduction.outputs[0], axis, rng.randint(0, len(reduction.op.axis)))
 
 
+def pad(rng, s, stage):
+    sums = rng.choice([x for x in s.stages if not x.is_placeholder and x.op.reducer is not None])
+    s.pad(sums.outputs[0], *[rng.choice(FACTORS) for _ in (*sums.op.axis, *sums.op.reduce_axis)])
+
+
 def compute_root(rng, s, stage):
     stage.compute_inline()
     stage.compute_root()
@@ -139,6 +144,7 @@ APPLY = {
     "cache_read": cache_read,
     "cache_write": lambda rng, s, stage: s.cache_write(list(stage.outputs), rng.choice(("local", "global"))),
     "rfactor": rfactor,
+    "pad": pad,
 }
 
 

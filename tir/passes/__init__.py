@@ -8,6 +8,7 @@ from .barriers import Barriers
 from .bind_threads import BindThreads
 from .double_buffer import DoubleBuffer
 from .flatten import Flatten
+from .fragments import Fragments
 from .hoist import Hoist
 from .instruments import CountersInstrument, Dump, StopAfter, Times, Verify, default_instruments
 from .legalize import Legalize
@@ -28,7 +29,7 @@ PASSES: dict[str, type[Pass]] = {
     p.name: p
     for p in (
         *(Simplify, Flatten, Partition, Vectorize, Storage, Unroll, Hoist, Narrow, Legalize),
-        *(WarpMemory, BindThreads, Limits, VirtualThreads, DoubleBuffer, Barriers, SharedMemory),  # of a GPU
+        *(WarpMemory, BindThreads, Limits, VirtualThreads, DoubleBuffer, Fragments, Barriers, SharedMemory),  # of a GPU
     )
 }
 

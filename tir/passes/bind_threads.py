@@ -146,11 +146,9 @@ class _Binder(Substitute):
             return self._allocation(s)
         if isinstance(s, Bind):
             return Bind(s.var, self.rewrite(s.value), self.statement(s.body))
-        if isinstance(s, CallIntrinsic) and (self.conditions or self.short):
-            condition = (*self.conditions, *self.short.values())[0]
-            raise ScheduleError(f"intrinsic {s.code.name} is done by a warp together, but stands under the condition {condition}, which some threads "
-                                f"do not meet; choose tiles that divide the extents")  # fmt: skip
-        return self.rewrite_statement(s)  # an AllReduce or an intrinsic of a warp: all take part
+        if isinstance(s, CallIntrinsic):
+            return self._of_warp(s)
+        return self.rewrite_statement(s)  # an AllReduce: all take part
 
     def _is_together(self, s: Stmt) -> bool:
         """Whether threads do something in `s` together: loops of their own, or a combination of what they have."""
@@ -228,6 +226,19 @@ class _Binder(Substitute):
             raise ScheduleError(f"stage {buffer.name} has scope global but is computed inside a kernel, where blocks cannot wait for one another; "
                                 f"use set_scope('shared'), or compute_root()")  # fmt: skip
         self.own[buffer] = len(self.around)
+
+    def _of_warp(self, s: CallIntrinsic) -> Stmt:
+        """An intrinsic that the lanes of a warp run together: on the same operands, all or none of them."""
+        done = self.rewrite_statement(s)
+        assert isinstance(done, CallIntrinsic)
+        conditions = [*self.short.values(), *self.conditions]
+        lane = self.indices["threadIdx.x"][0] if "threadIdx.x" in self.indices else None
+        for how, expressions in (("on", done.parts), ("only where", conditions)):
+            for e in expressions:
+                if lane in e.variables or (how != "on" and loads_of(e)):
+                    raise ScheduleError(f"the lanes of a warp run intrinsic {s.code.name} together, but here each would do so {how} {e}; "
+                                        f"bind no axis of its stage, nor of those it is computed in, to threadIdx.x so that this depends on it")  # fmt: skip
+        return _where(conditions, done)
 
     # ------------------------------------------------------------------------------------------------- what a thread does by itself
 

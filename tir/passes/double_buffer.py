@@ -84,7 +84,9 @@ class _Loop:
     def check(self) -> None:
         """A ScheduleError where what is filled depends on what the iteration computes."""
         own = {fill.buffer for fill in self.fills}
-        computed = {node.buffer for node in walk(self.loop.body) if isinstance(node, Store)} - own
+        nodes = list(walk(self.loop.body))
+        computed = {node.buffer for node in nodes if isinstance(node, Store)} | {node.loads[0].buffer for node in nodes if isinstance(node, CallIntrinsic)}
+        computed -= own
         introduced = {node.var for node in walk(self.loop.body) if isinstance(node, For)} | {self.loop.var}
         for fill in self.fills:
             what = f"double_buffer of stage {fill.nest.name}"

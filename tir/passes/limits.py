@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ..errors import ScheduleWarning, TargetError
 from ..expr import Const, Expr
-from ..gpu import INDEX_LIMITS
+from ..gpu import INDEX_LIMITS, WARP_SIZE, is_fragment
 from ..kernel import Kernel, kernels_of
 from ..stmt import Allocate, Func
 from ..verify import THREADS_BOUND
@@ -57,13 +57,13 @@ def _check_indices(kernel: Kernel, target: Target) -> None:
 def _check_local(kernel: Kernel, target: Target) -> None:
     total, largest = 0, ("", 0)
     for node in walk(kernel.body):
-        if not isinstance(node, Allocate) or node.buffer.scope.startswith("wmma"):
+        if not isinstance(node, Allocate):
             continue
         size = node.buffer.constant_size
         if size is None:
             raise TargetError(f"kernel {kernel.name}: {node.buffer!r} is memory of one thread, but its size is not constant; split the axes it spans by "
                               f"constant factors and compute it inside the loops over the outer parts")  # fmt: skip
-        found = size * node.buffer.dtype.bytes
+        found = size * node.buffer.dtype.bytes // (WARP_SIZE if is_fragment(node.buffer.scope) else 1)
         total, largest = total + found, max(largest, (repr(node.buffer), found), key=lambda pair: pair[1])
     if total > LOCAL_BYTES:
         raise TargetError(f"kernel {kernel.name}: a thread takes {total} bytes of local memory (the largest is {largest[0]}), but can have {LOCAL_BYTES}")

@@ -27,6 +27,7 @@ from .bind_threads import BindThreads
 from .blocks import Blocks
 from .double_buffer import DoubleBuffer
 from .flatten import Flatten
+from .fragments import Fragments
 from .hoist import Hoist
 from .legalize import Legalize
 from .limits import Limits
@@ -87,6 +88,7 @@ def _cuda() -> Pipeline:
             VirtualThreads(),  # before what counts how often a buffer is filled
             DoubleBuffer(),  # while indices have their dimensions: it adds one
             Simplify(),  # decides conditions, before they decide what is uniform
+            Fragments(),  # while indices have their dimensions
             Blocks(),  # while indices have their dimensions: most often one of them tells blocks apart
             Partition(of_kernels=True),  # so that whole tiles are read in vectors; before barriers, of which each piece needs its own
             Barriers(),  # while indices have their dimensions, each a statement of its own about who touches what

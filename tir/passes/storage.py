@@ -8,6 +8,7 @@ from typing import ClassVar
 from ..dtype import INT64
 from ..errors import TargetError
 from ..expr import Buffer, Const, Expr, Var, add, as_expr, cast, const, floordiv, mul
+from ..gpu import WARP_SIZE, is_fragment
 from ..liveness import LiveRange, Meetings, live_ranges
 from ..stmt import Allocate, Func, Place, Prefetch, Seq, Stmt
 from ..target import Target
@@ -67,10 +68,10 @@ class Storage(Pass):
         chosen: list[Allocate] = []
 
         def visit(s: Stmt, left: int) -> None:
-            if s.__class__ is Allocate and s in used and s.buffer.scope.startswith("wmma"):
-                chosen.append(s)  # in the registers of a warp
-            elif s.__class__ is Allocate and s in used and s.buffer.scope == "local":
+            if s.__class__ is Allocate and s in used and (s.buffer.scope == "local" or is_fragment(s.buffer.scope)):
                 size = s.buffer.constant_size
+                if size is not None and is_fragment(s.buffer.scope):
+                    size //= WARP_SIZE
                 if size is not None and size * s.buffer.dtype.bytes <= left:
                     chosen.append(s)
                     left -= _aligned(size * s.buffer.dtype.bytes)

@@ -17,7 +17,7 @@ from ....te.library.operator import Operator
 from ...canonical import constant_shape
 from ...space import Config
 from ..register_tile import sums_and_weights
-from .tensor_cores import serves, tensor_core_matmul
+from .tensor_cores import tensor_core_kind, tensor_core_matmul
 from .threads import WARP, bind, copy_together, multiprocessors, one_axis
 
 _TERMS = (4, 8, 16, 32)
@@ -28,8 +28,9 @@ _SHAPES = [(16, 32, 8), (16, 32, 4), (8, 32, 4), (8, 16, 8), (4, 16, 8), (4, 16,
 
 def matmul(cfg: Config, op: Operator) -> Schedule:
     """[batch,] rows, columns = sum over the reduction of left[.., row, k] * right[.., k, column] (dense: right[column, k])."""
-    if serves(op, cfg.target.gpu.capability):
-        return tensor_core_matmul(cfg, op)
+    kind = tensor_core_kind(op, cfg.target)
+    if kind is not None:
+        return tensor_core_matmul(cfg, op, kind)
     out = op.output
     schedule = create_schedule(out.op)
     stage = schedule[out]

@@ -1,93 +1,147 @@
-"""Products of matrices of float16 or bfloat16 on tensor cores, added in float32: matmul, dense, batch_matmul.
+"""Products of matrices on the tensor cores: matmul, dense and batch_matmul of float16, bfloat16 and int8.
 
-A block computes a tile of the result; panels of both operands go through shared memory, where rows are padded so that ldmatrix has no bank conflicts. A
-warp has its part of the tile in registers, as fragments of 16 x 16, and for each 16 terms loads a column of fragments of the left operand and a row of the
-right one. Where the architecture can, panels are copied ahead, past the registers.
+A block computes a tile of the result, its warps a part of it each. Panels of both operands go through shared memory, some terms at a time, by
+asynchronous copies that are a few steps ahead; rows there are 16 bytes apart from a multiple of 32, so that the eight rows which ldmatrix reads at once lie
+in different banks. A warp has its part of the sums in registers, as tiles of 16 x 16. Operands are padded with zeros to whole tiles of blocks; where the
+result has others, the sums leave through shared memory, so that what is outside of it can be left out.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from ....schedule.schedule import Schedule, create_schedule
 from ....te.axis import thread_axis
 from ....te.library.operator import Operator
-from ....te.tensor_cores import DTYPES, TILE
+from ....te.tensor_cores import COLUMNS, KINDS, ROWS, TensorCoreKind
+from ....tir.target import Target
 from ...canonical import constant_shape
 from ...space import Config
 from .threads import WARP, bind, copy_together, multiprocessors, one_axis
 
-_COPIED = 8  # elements of one access of a thread
-# rows and columns of a block, warps along each
-_SHAPES = [(128, 128, 2, 4), (128, 64, 4, 2), (64, 128, 2, 4), (64, 64, 2, 2), (64, 32, 2, 2), (32, 64, 2, 2), (32, 32, 2, 2), (16, 32, 1, 2), (16, 16, 1, 1)]
-_TERMS = (64, 32, 16)
-_STAGES = (3, 2, 1)  # panels in shared memory
+_TILES = [(128, 128, 2, 4), (128, 64, 2, 2), (64, 128, 2, 2), (64, 64, 2, 2), (32, 64, 1, 2), (32, 32, 1, 2), (16, 32, 1, 2), (16, 16, 1, 1)]
+"""Rows and columns of a block, warps along both."""
+_ROW_BYTES = 16  # what one lane gives ldmatrix the address of
 
 
-def serves(op: Operator, capability: int) -> bool:
-    """Whether tensor cores compute this product: its dtypes, and whole fragments."""
-    if op.name not in ("matmul", "dense", "batch_matmul"):
-        return False
-    left, out = op.args[0], op.output
-    shape = (*constant_shape(left)[-2:], *constant_shape(out)[-2:])
-    return str(left.dtype) in DTYPES and out.dtype == "float32" and all(n % TILE == 0 for n in shape) and capability >= (75 if left.dtype == "float16" else 80)
+def tensor_core_kind(op: Operator, target: Target) -> TensorCoreKind | None:
+    """What the tensor cores of a GPU make of an operator; None where they cannot, or where tiles of 16 x 16 would be mostly empty."""
+    left, right, out = op.args[0], op.args[1], op.output
+    if op.name not in ("matmul", "dense", "batch_matmul") or constant_shape(out)[-2] < ROWS or constant_shape(out)[-1] < COLUMNS:
+        return None
+    for kind in KINDS.values():
+        if kind.name != "tf32" and left.dtype == right.dtype == kind.dtype and out.dtype == kind.sums and target.gpu.capability >= kind.capability:
+            return kind
+    return None
 
 
-def tensor_core_matmul(cfg: Config, op: Operator) -> Schedule:
+def tensor_core_matmul(cfg: Config, op: Operator, kind: TensorCoreKind) -> Schedule:
     """[batch,] rows, columns = sum over the reduction of left[.., row, k] * right[.., k, column] (dense: right[column, k])."""
-    out, (left, right) = op.output, op.args[:2]
-    *batches, rows, columns = constant_shape(out)
-    depth, dtype = constant_shape(left)[-1], str(left.dtype)
-    by_columns = op.name == "dense"
-    fitting = [n for n, (tile_rows, tile_columns, *_) in enumerate(_SHAPES) if rows % tile_rows == 0 and columns % tile_columns == 0]
-    enough = [n for n in fitting if math.prod(batches) * (rows // _SHAPES[n][0]) * (columns // _SHAPES[n][1]) >= multiprocessors(cfg.target)]
-    choice = cfg.define_knob("tile", fitting, default=enough[0] if enough else fitting[-1]).val
-    tile_rows, tile_columns, warps_rows, warps_columns = _SHAPES[choice]
-    terms = cfg.define_knob("terms", [n for n in _TERMS if depth % n == 0], default=next(n for n in (32, 16) if depth % n == 0)).val
-    stages = cfg.define_knob("stages", list(_STAGES), default=3 if depth // terms >= 4 else 1).val
-
-    def fits(choice: int, terms: int, stages: int) -> bool:
-        rows, columns, *_ = _SHAPES[choice]
-        elements = rows * (terms + _COPIED) + (columns * (terms + _COPIED) if by_columns else terms * (columns + _COPIED))
-        return stages * elements * 2 <= cfg.target.gpu.shared_bytes_per_block and (stages == 1 or depth > terms)
-
-    cfg.constrain(["tile", "terms", "stages"], fits)
+    out = op.output
     schedule = create_schedule(out.op)
-    stage = schedule[out]
-    sums = schedule[schedule.cache_write(out, "wmma.accumulator")]
+    shape = constant_shape(out)
+    fitting = [n for n, tile in enumerate(_TILES) if tile[0] <= shape[-2] and tile[1] <= shape[-1]]
+    tile = cfg.define_knob("tile", fitting, default=_default_tile(shape, fitting, multiprocessors(cfg.target))).val
+    rows, columns, warps_y, warps_x = _TILES[tile]
+    panel = kind.terms * cfg.define_knob("tiles_of_terms", [1, 2, 4], default=2).val
+    buffers = cfg.define_knob("buffers", [1, 2, 3, 4], default=3 if cfg.target.gpu.has_async_copy else 2).val
+
+    def fits(tile: int, tiles_of_terms: int, buffers: int) -> bool:
+        rows, columns = _TILES[tile][:2]
+        panels = buffers * (rows + columns) * (tiles_of_terms * kind.terms * kind.bytes + 2 * _ROW_BYTES)
+        staged = rows * (columns + 32) * 4 if shape[-2] % rows or shape[-1] % columns else 0
+        return bool(panels + staged <= cfg.target.gpu.shared_bytes_per_block)
+
+    cfg.constrain(["tile", "tiles_of_terms", "buffers"], fits)
+    threads = {"threadIdx.y": warps_y * warps_x, "threadIdx.x": WARP}
+    is_dense = op.name == "dense"
+
+    sums, left, right = schedule.pad(out, *[1] * (len(shape) - 2), rows, columns, panel)
+    left_tile, right_tile = (schedule[schedule.cache_read(each, f"wmma.matrix_{side}", [sums])] for each, side in ((left, "a"), (right, "b")))
+    warp_tile = rows // warps_y, columns // warps_x
+    if shape[-2] % rows or shape[-1] % columns:
+        finished = schedule[schedule.cache_read(sums, "shared", [out])]
+        element, block = _blocks(schedule[out], rows, columns)
+        copy_together(schedule[out], threads, math.gcd(shape[-1], 4), element)
+        finished.compute_at(schedule[out], block)
+        finished.storage_align(finished.op.axis[-2], 32, 8)
+        warp = _warp_tiles(finished, list(finished.op.axis[-2:]), warp_tile, kind.store)
+    else:
+        finished = schedule[out]
+        warp = _warp_tiles(finished, _blocks(finished, rows, columns)[0], warp_tile, kind.store)
+
+    stage = schedule[sums]
+    stage.set_scope("wmma.accumulator")
+    stage.compute_at(finished, warp)
     *batch, i, j = stage.op.axis
-    block_i, block_j, inner_i, inner_j = stage.tile(i, j, tile_rows, tile_columns)
-    warp_i, part_i = stage.split(inner_i, nparts=warps_rows)
-    warp_j, part_j = stage.split(inner_j, nparts=warps_columns)
-    fragment_i, row = stage.split(part_i, factor=TILE)
-    fragment_j, column = stage.split(part_j, factor=TILE)
-    stage.reorder(*batch, block_i, block_j, warp_i, warp_j, fragment_i, fragment_j, row, column)
+    (k,) = stage.op.reduce_axis
+    step, inner_k = stage.split(k, factor=panel)
+    part, term = stage.split(inner_k, factor=kind.terms)
+    tile_i, row = stage.split(i, factor=ROWS)
+    tile_j, column = stage.split(j, factor=COLUMNS)
+    stage.reorder(*batch, step, part, tile_i, tile_j, row, column, term)
+    stage.tensorize(row, f"mma_{kind.name}{'_bt' if is_dense else ''}")
+
+    for fragments, form, inner in ((left_tile, "a", False), (right_tile, "bt" if is_dense else "b", not is_dense)):
+        fragments.compute_at(stage, part)
+        _loaded(fragments, inner, f"mma_{kind.name}_load_{form}")
+    for operand, argument, is_turned in ((left, op.args[0], False), (right, op.args[1], kind.bytes == 1 and not is_dense)):
+        shared = schedule[operand]
+        _panel(shared, stage, step, kind, threads, is_turned, constant_shape(argument)[-1])
+        if buffers > 1:
+            shared.double_buffer(buffers, cfg.target.gpu.has_async_copy)
+    return schedule
+
+
+def _blocks(stage: Any, rows: int, columns: int) -> tuple[list[Any], Any]:
+    """Binds the tiles of the result to blocks. Returns the loops inside a tile, and the innermost one around."""
+    *batch, i, j = stage.op.axis
+    block_i, row = stage.split(i, factor=rows)
+    block_j, column = stage.split(j, factor=columns)
+    stage.reorder(*batch, block_i, block_j, row, column)
     bind(stage, blockIdx_y=block_i, blockIdx_x=block_j)
     if batch:
         bind(stage, blockIdx_z=one_axis(stage, batch))
-    threads = {"threadIdx.z": warps_rows, "threadIdx.y": warps_columns, "threadIdx.x": WARP}
-    stage.bind(warp_i, thread_axis((0, warps_rows), "threadIdx.z"))
-    stage.bind(warp_j, thread_axis((0, warps_columns), "threadIdx.y"))
-    stage.tensorize(row, "mma_store")
+    return [row, column], block_j
 
-    sums.compute_at(stage, warp_j)
-    *_, i, j = sums.op.axis
-    step, rest = sums.split(sums.op.reduce_axis[0], factor=terms)
-    term, k = sums.split(rest, factor=TILE)
-    fragment_i, row = sums.split(i, factor=TILE)
-    fragment_j, column = sums.split(j, factor=TILE)
-    sums.reorder(step, term, fragment_i, fragment_j, row, column, k)
-    sums.tensorize(row, f"mma_{'bt_' if by_columns else ''}{dtype}")
-    for operand, role in ((left, "a"), (right, "bt" if by_columns else "b")):
-        panel = schedule[schedule.cache_read(operand, "shared", [sums])]
-        fragments = schedule[schedule.cache_read(panel.outputs[0], f"wmma.matrix_{role[0]}", [sums])]
-        panel.compute_at(sums, step)
-        panel.storage_align(panel.op.axis[-2], 2 * _COPIED, _COPIED)
-        copy_together(panel, threads, _COPIED)
-        if stages > 1:
-            panel.double_buffer(stages=stages, asynchronous=cfg.target.gpu.has_async_copy)
-        fragments.compute_at(sums, term)
-        *_, a, b = fragments.op.axis
-        *_, inner, _ = fragments.tile(a, b, TILE, TILE)
-        fragments.tensorize(inner, f"mma_load_{role}_{dtype}")
-    return schedule
+
+def _warp_tiles(stage: Any, inside: list[Any], tile: tuple[int, int], intrinsic: str) -> Any:
+    """The loops `inside` a block as tiles of a warp, and these of 16 x 16. Returns the loop over warps."""
+    warp_i, i = stage.split(inside[0], factor=tile[0])
+    warp_j, j = stage.split(inside[1], factor=tile[1])
+    tile_i, row = stage.split(i, factor=ROWS)
+    tile_j, column = stage.split(j, factor=COLUMNS)
+    stage.reorder(warp_i, warp_j, tile_i, tile_j, row, column)
+    warp = stage.fuse(warp_i, warp_j)
+    stage.bind(warp, thread_axis("threadIdx.y"))
+    stage.tensorize(row, intrinsic)
+    return warp
+
+
+def _loaded(stage: Any, inner: bool, intrinsic: str) -> None:
+    """Fragments of an operand, one after another along its last axis (`inner`) or the one before."""
+    *batch, a, b = stage.op.axis
+    tile, rest = stage.split(b if inner else a, factor=ROWS)
+    stage.reorder(*batch, tile, *((a, rest) if inner else (rest, b)))
+    stage.tensorize(a if inner else rest, intrinsic)
+
+
+def _panel(stage: Any, reader: Any, step: Any, kind: TensorCoreKind, threads: dict[str, int], is_turned: bool, width: int) -> None:
+    """An operand in shared memory. `is_turned`: with the terms innermost, which ldmatrix wants of bytes; `width`: of its rows in global memory."""
+    stage.set_scope("shared")
+    stage.compute_at(reader, step)
+    apart = _ROW_BYTES // kind.bytes
+    if is_turned:
+        batch = len(stage.op.axis) - 2
+        stage.transform_layout(lambda *i: [*i[:batch], i[-1], i[-2]])
+    stage.storage_align(stage.op.axis[-1 if is_turned else -2], 2 * apart, apart)
+    lanes = math.gcd(width, 4 if is_turned else apart)
+    copy_together(stage, threads, lanes)
+
+
+def _default_tile(shape: tuple[int, ...], fitting: list[int], wanted: int) -> int:
+    """The largest tile of which there are `wanted`, so as to occupy the multiprocessors; of a small result, one of 64 x 64 or less."""
+    *batch, rows, columns = shape
+    enough = [n for n in fitting if math.prod(batch) * -(-rows // _TILES[n][0]) * -(-columns // _TILES[n][1]) >= wanted]
+    return enough[0] if enough else next(n for n in fitting if _TILES[n][0] <= 64 and _TILES[n][1] <= 64)
