@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import ClassVar
 
-from ..tir.errors import InternalError
+from ..tir.errors import InternalError, TargetError
 from ..tir.expr import Buffer, Const, Expr, Load, Var
 from ..tir.printer import Names, expression_text
 from ..tir.stmt import Allocate, Bind, CallExtern, CallIntrinsic, For, Func, If, IntrinsicCode, Prefetch, Produce, Seq, Stmt, Store
