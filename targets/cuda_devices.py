@@ -133,11 +133,11 @@ class Gpu:
 
     def run(self, views: Sequence[View], starts: Sequence[Start], workspace_bytes: int) -> None:
         with self._placed(views, workspace_bytes) as (device, addresses, workspace):
-            self._launch(device, starts, addresses, workspace)
+            self._ready(device, starts, addresses, workspace)()
 
     def time(self, views: Sequence[View], starts: Sequence[Start], workspace_bytes: int, options: dict[str, Any]) -> TimeResult:
         with self._placed(views, workspace_bytes) as (device, addresses, workspace):
-            return measure_on_gpu(device, lambda: self._launch(device, starts, addresses, workspace), **options)
+            return measure_on_gpu(device, self._ready(device, starts, addresses, workspace), **options)
 
     @contextmanager
     def _placed(self, views: Sequence[View], workspace_bytes: int) -> Iterator[tuple[Driver, list[int], int]]:
@@ -188,7 +188,9 @@ class Gpu:
                     return self._workspaces.pop(number)
         return ordinal, size, device.allocate(size)
 
-    def _launch(self, device: Driver, starts: Sequence[Start], addresses: Sequence[int], workspace: int) -> None:
+    def _ready(self, device: Driver, starts: Sequence[Start], addresses: Sequence[int], workspace: int) -> Callable[[], None]:
+        """A function that starts the kernels of a call; nothing is left to be found out when it is called."""
+        launches = []
         for start in starts:
             values: list[Any] = []
             for parameter, value in start.arguments:
@@ -197,7 +199,13 @@ class Gpu:
                 else:
                     values.append(ctypes.c_uint64(addresses[value] if parameter.kind == "argument" else workspace + value))
             launch = start.launch
-            device.launch(self._function(device, launch), start.grid, launch.block, launch.dynamic_shared_bytes, values)
+            launches.append((self._function(device, launch), start.grid, launch.block, launch.dynamic_shared_bytes, device.packed(values)))
+
+        def run() -> None:
+            for each in launches:
+                device.launch(*each)
+
+        return run
 
     def _function(self, device: Driver, launch: KernelLaunch) -> Any:
         key = id(device), launch.name

@@ -57,8 +57,11 @@ class Driver(Protocol):
     def fill(self, address: int, size: int) -> None:
         """Zeros."""
 
-    def launch(self, function: Any, grid: Sequence[int], block: Sequence[int], dynamic_shared_bytes: int, values: Sequence[Any]) -> None:
-        """Start a kernel. `values`: its parameters as ctypes objects."""
+    def packed(self, values: Sequence[Any]) -> Any:
+        """The parameters of a kernel, ctypes objects, in the form that launching takes; may be used again."""
+
+    def launch(self, function: Any, grid: tuple[int, ...], block: tuple[int, ...], dynamic_shared_bytes: int, packed: Any) -> None:
+        """Start a kernel."""
 
     def synchronize(self) -> None:
         """Wait until all is done. A TargetError says what went wrong in a kernel."""
@@ -78,7 +81,7 @@ class PycudaDriver:
     def __init__(self, cuda: Any, ordinal: int) -> None:
         self._cuda = cuda
         self._allocations: dict[int, Any] = {}  # pycuda frees what it allocated when the object is collected
-        with self._failures("the GPU cannot be used"):
+        with self._failures("the GPU cannot be used", f"; {_WITHOUT}"):
             cuda.init()
             if cuda.Device.count() <= ordinal:
                 raise TargetError(f"there is no GPU number {ordinal}; the driver sees {cuda.Device.count()}; {_WITHOUT}")
@@ -90,7 +93,7 @@ class PycudaDriver:
             self._context = device.retain_primary_context()
 
     @contextmanager
-    def _failures(self, what: str) -> Iterator[None]:
+    def _failures(self, what: str, advice: str = "") -> Iterator[None]:
         try:
             yield
         except TargetError:
@@ -98,7 +101,7 @@ class PycudaDriver:
         except self._cuda.MemoryError as error:
             raise MemoryError(f"{what}: {error}") from None
         except self._cuda.Error as error:
-            raise TargetError(f"{what}: CUDA driver: {error}") from None
+            raise TargetError(f"{what}: CUDA driver: {error}{advice}") from None
 
     @contextmanager
     def current(self) -> Iterator[None]:
@@ -140,10 +143,12 @@ class PycudaDriver:
         with self._failures("clearing memory"):
             self._cuda.memset_d8(address, 0, size)
 
-    def launch(self, function: Any, grid: Sequence[int], block: Sequence[int], dynamic_shared_bytes: int, values: Sequence[Any]) -> None:
-        arguments = [np.frombuffer(bytes(value), np.dtype(f"i{ctypes.sizeof(value)}"))[0] for value in values]
+    def packed(self, values: Sequence[Any]) -> Any:
+        return [np.frombuffer(bytes(value), np.dtype(f"i{ctypes.sizeof(value)}"))[0] for value in values]
+
+    def launch(self, function: Any, grid: tuple[int, ...], block: tuple[int, ...], dynamic_shared_bytes: int, packed: Any) -> None:
         with self._failures("a kernel cannot be launched"):
-            function(*arguments, grid=tuple(grid), block=tuple(block), shared=dynamic_shared_bytes)
+            function(*packed, grid=grid, block=block, shared=dynamic_shared_bytes)
 
     def synchronize(self) -> None:
         with self._failures("a kernel failed"):
@@ -168,7 +173,10 @@ class BindingsDriver:
 
     def __init__(self, cuda: Any, ordinal: int) -> None:
         self._cuda = cuda
-        self._call("the GPU cannot be used", cuda.cuInit, 0)
+        try:
+            self._call("the GPU cannot be used", cuda.cuInit, 0)
+        except TargetError as error:
+            raise TargetError(f"{error}; {_WITHOUT}") from None
         count = self._call("the GPU cannot be used", cuda.cuDeviceGetCount)
         if count <= ordinal:
             raise TargetError(f"there is no GPU number {ordinal}; the driver sees {count}; {_WITHOUT}")
@@ -229,10 +237,12 @@ class BindingsDriver:
     def fill(self, address: int, size: int) -> None:
         self._call("clearing memory", self._cuda.cuMemsetD8, address, 0, size)
 
-    def launch(self, function: Any, grid: Sequence[int], block: Sequence[int], dynamic_shared_bytes: int, values: Sequence[Any]) -> None:
-        pointers = (ctypes.c_void_p * max(1, len(values)))(*(ctypes.addressof(value) for value in values))
+    def packed(self, values: Sequence[Any]) -> Any:
+        return (ctypes.c_void_p * max(1, len(values)))(*(ctypes.addressof(value) for value in values)), values  # the values are pointed to
+
+    def launch(self, function: Any, grid: tuple[int, ...], block: tuple[int, ...], dynamic_shared_bytes: int, packed: Any) -> None:
         what = "a kernel cannot be launched"
-        self._call(what, self._cuda.cuLaunchKernel, function, *grid, *block, dynamic_shared_bytes, 0, ctypes.addressof(pointers), 0)
+        self._call(what, self._cuda.cuLaunchKernel, function, *grid, *block, dynamic_shared_bytes, 0, ctypes.addressof(packed[0]), 0)
 
     def synchronize(self) -> None:
         self._call("a kernel failed", self._cuda.cuCtxSynchronize)

@@ -28,6 +28,7 @@ class FakeGpu:
         self.log: list[str] = []
         self.clock = 0.0
         self.fails_next = False
+        self.starts = True
 
     def need_context(self) -> None:
         assert self.contexts > 0, "a call without a current context"
@@ -147,6 +148,10 @@ def pycuda_driver(gpu: FakeGpu) -> Any:
         def time_till(self, other: Any) -> float:
             return (other.time - self.time) * 1e3
 
+    def init() -> None:
+        if not gpu.starts:
+            raise Error("cuInit failed: no CUDA-capable device is detected")
+
     def mem_alloc(size: int) -> Allocation:
         address = gpu.allocate(size)
         if address is None:
@@ -168,7 +173,7 @@ def pycuda_driver(gpu: FakeGpu) -> Any:
         return SimpleNamespace(get_function=Function)
 
     return SimpleNamespace(
-        init=lambda: None, Device=Device, Context=Context, Event=Event, Error=Error, MemoryError=OutOfMemory, mem_alloc=mem_alloc,
+        init=init, Device=Device, Context=Context, Event=Event, Error=Error, MemoryError=OutOfMemory, mem_alloc=mem_alloc,
         memcpy_htod=memcpy_htod, memcpy_dtoh=memcpy_dtoh, memset_d8=memset_d8, module_from_buffer=module_from_buffer,
         device_attribute=SimpleNamespace(L2_CACHE_SIZE="L2"), function_attribute=SimpleNamespace(MAX_DYNAMIC_SHARED_SIZE_BYTES="MAX_DYNAMIC"),
     )  # fmt: skip
@@ -177,6 +182,7 @@ def pycuda_driver(gpu: FakeGpu) -> Any:
 class CUresult(IntEnum):
     CUDA_SUCCESS = 0
     CUDA_ERROR_OUT_OF_MEMORY = 2
+    CUDA_ERROR_NO_DEVICE = 100
     CUDA_ERROR_ILLEGAL_ADDRESS = 700
 
 
@@ -254,7 +260,8 @@ def bindings_driver(gpu: FakeGpu) -> Any:
     )
     return SimpleNamespace(
         CUresult=CUresult, CUdevice_attribute=attributes, CUfunction_attribute=SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="MAX"),
-        cuInit=lambda flags: (ok,), cuDeviceGetCount=lambda: (ok, gpu.count), cuDeviceGet=lambda ordinal: (ok, ordinal),
+        cuInit=lambda flags: (ok if gpu.starts else CUresult.CUDA_ERROR_NO_DEVICE,),
+        cuDeviceGetCount=lambda: (ok, gpu.count), cuDeviceGet=lambda ordinal: (ok, ordinal),
         cuDeviceGetName=lambda size, device: (ok, b"Fake GPU\0\0"), cuDeviceGetAttribute=lambda attribute, device: (ok, attribute),
         cuDevicePrimaryCtxRetain=lambda device: (ok, "primary"), cuCtxPushCurrent=push, cuCtxPopCurrent=pop, cuModuleLoadData=load,
         cuModuleGetFunction=get_function, cuFuncSetAttribute=set_attribute, cuMemAlloc=allocate, cuMemFree=free, cuMemcpyHtoD=copy_in,

@@ -225,6 +225,15 @@ def test_no_device(package, monkeypatch):
         scaled()(np.ones(4096, "f"), np.ones(4096, "f"))
 
 
+@pytest.mark.parametrize("package", ["pycuda", "cuda-bindings"])
+def test_a_driver_that_does_not_start(package, monkeypatch):
+    gpu = FakeGpu()
+    gpu.starts = False
+    use(gpu, package, monkeypatch)
+    with pytest.raises(TargetError, match=r"the GPU cannot be used: CUDA driver: .*pycuda.*cuda-bindings.*emulator"):
+        scaled()(np.ones(4096, "f"), np.ones(4096, "f"))
+
+
 def test_no_package(monkeypatch):
     monkeypatch.setattr(cuda_driver, "_drivers", {})
     monkeypatch.setattr(cuda_driver, "_PACKAGES", ((PycudaDriver, ("no_such_package.driver",)),))
