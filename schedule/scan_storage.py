@@ -1,5 +1,5 @@
-"""Where tensors are held, and what is special of those of a scan: updates and initial steps are stored in the scan's result, of which only the live
-steps are kept where no more than the last ones are read.
+"""Where the tensors of scans are held: updates and initial steps in the scan's result, of which only the live steps are kept where no more than the last
+ones are read.
 """
 
 from __future__ import annotations
@@ -10,30 +10,11 @@ from typing import Any
 from ..te.scan import ScanOp
 from ..te.tensor import Tensor
 from ..tir.affine import difference
-from ..tir.expr import Buffer, Expr, Load, add, as_expr, floormod, sub
+from ..tir.expr import Buffer, Expr, Load, as_expr
 from ..tir.visit import loads_of
+from .access import Access
 from .bounds import Guard, StageLoops
 from .stage import position_of
-
-
-class Access:
-    """How a tensor is reached: the buffer that holds (part of) it, where that part begins, its physical layout, and of a rolling buffer the
-    dimension that is a circle, with its extent."""
-
-    def __init__(self, buffer: Buffer, origin: Sequence[Expr], layout: Any, circle: tuple[int, Expr] | None = None):
-        self.buffer, self.origin, self.layout, self.circle = buffer, origin, layout, circle
-
-    def indices(self, logical: Sequence[Expr]) -> tuple[Expr, ...]:
-        """Physical indices of an element of the tensor."""
-        return self.physical([sub(i, o) for i, o in zip(logical, self.origin, strict=True)])
-
-    def physical(self, position: Sequence[Expr]) -> tuple[Expr, ...]:
-        """Physical indices of a position in the part that is held."""
-        if self.circle is not None:
-            dimension, extent = self.circle
-            turned = floormod(add(self.origin[dimension], position[dimension]), extent)
-            position = [turned if n == dimension else p for n, p in enumerate(position)]
-        return tuple(position) if self.layout is None else tuple(as_expr(e) for e in self.layout(*position))
 
 
 class ScanStorage:
