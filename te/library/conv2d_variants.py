@@ -101,10 +101,11 @@ def conv2d_im2col(
         return Xp[n, k // (KH * KW), row, column]
 
     P = api.compute((N, K, OH * OW), window, "P", tag="im2col")
+    Wk = api.compute((CO, K), lambda o, k: F[o, k // (KH * KW), k // KW % KH, k % KW], "Wk", tag="weights")
     k = reduce_axis((0, K), "k")
     M = api.compute(
         (N, CO, OH * OW),
-        lambda n, o, p: reduce.sum(F[o, k // (KH * KW), k // KW % KH, k % KW].astype(acc) * P[n, k, p].astype(acc), axis=k),
+        lambda n, o, p: reduce.sum(Wk[o, k].astype(acc) * P[n, k, p].astype(acc), axis=k),
         "M",
         tag="batch_matmul",
     )

@@ -9,7 +9,8 @@ from .conv2d import conv2d
 from .depthwise import depthwise
 from .general import general
 from .matmul import matmul
+from .products import products
 from .rows import rows
 from .transpose import transpose
 
-__all__ = ["attention", "conv2d", "depthwise", "flash_attention", "general", "matmul", "rows", "transpose"]
+__all__ = ["attention", "conv2d", "depthwise", "flash_attention", "general", "matmul", "products", "rows", "transpose"]

@@ -20,7 +20,7 @@ from ...canonical import output_operations
 from ...space import Config
 from .threads import WARP, bind, one_axis, points, power_of_two
 
-_THREADS = (32, 64, 128, 256, 512)
+THREADS = (32, 64, 128, 256, 512)
 _MANY_RESULTS = 1 << 14  # about as many as there are threads on a GPU at work
 
 
@@ -28,7 +28,7 @@ def general(cfg: Config, tensors: Sequence[Tensor]) -> Schedule:
     """A schedule for a GPU of any computation whose arguments are `tensors`."""
     schedule = create_schedule(output_operations(tensors))
     stages = [stage for stage in schedule.stages if isinstance(stage.op, ComputeOp)]
-    threads = cfg.define_knob("threads", _THREADS, default=256).val
+    threads = cfg.define_knob("threads", THREADS, default=256).val
     for stage in stages:
         if not stage.is_output and not stage.is_update and stage.op.reducer is None and len(stage.outputs) == 1 and _inlines(stage):
             stage.compute_inline()

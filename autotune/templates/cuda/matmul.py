@@ -38,17 +38,22 @@ def matmul(cfg: Config, op: Operator) -> Schedule:
     for each in schedule.stages:
         if not each.is_placeholder and each is not stage and each is not schedule[sums] and each.op.reducer is None:
             each.compute_inline()
-    shape = constant_shape(out)
-    depth = schedule[sums].op.reduce_axis[0].dom.extent
+    local = schedule[schedule.cache_write(sums, "local")] if sums is out else schedule[sums]
+    if sums is not out:
+        local.set_scope("local")
+    product(cfg, schedule, stage, local, right_by_terms=op.name == "dense")
+    return schedule
+
+
+def product(cfg: Config, schedule: Schedule, stage: Any, local: Any, right_by_terms: bool = False) -> None:
+    """Schedules a product: `stage`, the result [.., rows, columns], from `local`, the sums, whose inputs are the operands."""
+    shape = constant_shape(stage.outputs[0])
+    depth = local.op.reduce_axis[0].dom.extent
     tile = cfg.define_knob("tile", list(range(len(_SHAPES))), default=_SHAPES.index(_default_shape(shape, multiprocessors(cfg.target)))).val
     per_thread, along_x, along_y = _SHAPES[tile]
     terms = cfg.define_knob("terms", _TERMS, default=8 if depth > 4 else 4).val
     buffers = cfg.define_knob("buffers", _BUFFERS, default=2 if depth > terms else 1).val
     threads = {"threadIdx.y": along_y, "threadIdx.x": along_x}
-
-    local = schedule[schedule.cache_write(sums, "local")] if sums is out else schedule[sums]
-    if sums is not out:
-        local.set_scope("local")
     left, right = (tensor for tensor in local.op.input_tensors)
     element = max(left.dtype.bytes, right.dtype.bytes)
 
@@ -80,8 +85,7 @@ def matmul(cfg: Config, op: Operator) -> Schedule:
     if cfg.define_knob("unroll_terms", [False, True]).val:
         local.unroll(term)
     for side in (0, 1):
-        _panel(schedule, local, (left, right)[side], step, term, threads, terms, buffers, by_terms=side == 0 or op.name == "dense")
-    return schedule
+        _panel(schedule, local, (left, right)[side], step, term, threads, terms, buffers, by_terms=side == 0 or right_by_terms)
 
 
 def _panel(schedule: Schedule, local: Any, operand: Any, step: Any, term: Any, threads: dict[str, int], terms: int, buffers: int, by_terms: bool) -> None:
