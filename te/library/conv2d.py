@@ -75,6 +75,14 @@ def check_convolution(
     return Convolution(CI, CO, KH, KW, OH, OW, strides, pads, dilations)
 
 
+def image_and_kernel(N: int, H: int, W: int, shape: Convolution, groups: int, layout: str, dtype: str, kernel_dtype: str) -> tuple[Tensor, Tensor]:
+    """The operands X and W of a convolution, in the order of dimensions of its layout."""
+    CI, CO, CG = shape.CI, shape.CO, shape.CI // groups
+    nchw = layout == "NCHW"
+    X = api.placeholder((N, CI, H, W) if nchw else (N, H, W, CI), dtype, "X")
+    return X, api.placeholder((CO, CG, shape.KH, shape.KW) if nchw else (shape.KH, shape.KW, CG, CO), kernel_dtype, "W")
+
+
 def convolve(Xp: Tensor, F: Tensor, N: int, shape: Convolution, groups: int, layout: str, acc: str, name: str) -> Tensor:
     """The sums of a convolution of a padded input with a kernel, kept in `acc`: a computation called `name`."""
     CG, OG = shape.CI // groups, shape.CO // groups
@@ -173,19 +181,13 @@ def conv2d(
     check_sizes(N=N, CI=CI, H=H, W=W, CO=CO, KH=KH, KW=KW, groups=groups)
     shape = check_convolution("conv2d", (CI, H, W, CO, KH, KW), stride, padding, dilation, groups, layout)
     acc = accumulator(dtype, acc_dtype)
-    nchw = layout == "NCHW"
-    CG = CI // groups
-    X = api.placeholder((N, CI, H, W) if nchw else (N, H, W, CI), dtype, "X")
-    F = api.placeholder((CO, CG, KH, KW) if nchw else (KH, KW, CG, CO), dtype, "W")
-    Y = convolve(pad_spatial(X, shape.padding, 2 if nchw else 1), F, N, shape, groups, layout, acc, "Y")
+    X, F = image_and_kernel(N, H, W, shape, groups, layout, dtype, dtype)
+    Y = convolve(pad_spatial(X, shape.padding, 2 if layout == "NCHW" else 1), F, N, shape, groups, layout, acc, "Y")
 
     def reference(x: Any, w: Any) -> Any:
-        if nchw:
-            return reference_conv2d(x, w, shape.stride, shape.padding, shape.dilation, groups)
-        y = reference_conv2d(x.transpose(0, 3, 1, 2), w.transpose(3, 2, 0, 1), shape.stride, shape.padding, shape.dilation, groups)
-        return np.ascontiguousarray(y.transpose(0, 2, 3, 1))
+        return reference_conv2d(x, w, shape.stride, shape.padding, shape.dilation, groups, layout)
 
-    return Operator([X, F, Y], 2 * N * CO * shape.OH * shape.OW * CG * KH * KW, reference)
+    return Operator([X, F, Y], 2 * N * CO * shape.OH * shape.OW * CI // groups * KH * KW, reference)
 
 
 @operator
@@ -207,30 +209,30 @@ def depthwise_conv2d(
     X[N, C, H, W], F[C, KH, KW], Y[N, C, OH, OW]; options as in conv2d.
     """
     check_sizes(N=N, C=C, H=H, W=W, KH=KH, KW=KW)
-    strides, pads, dilations = pair(stride, "stride", 1), pair(padding, "padding", 0), pair(dilation, "dilation", 1)
-    OH = output_extent(H, KH, strides[0], pads[0], dilations[0], "depthwise_conv2d, height")
-    OW = output_extent(W, KW, strides[1], pads[1], dilations[1], "depthwise_conv2d, width")
+    shape = check_convolution("depthwise_conv2d", (C, H, W, C, KH, KW), stride, padding, dilation, C, "NCHW")
+    (sh, sw), (dh, dw) = shape.stride, shape.dilation
     acc = accumulator(dtype, acc_dtype)
     X, F = api.placeholder((N, C, H, W), dtype, "X"), api.placeholder((C, KH, KW), dtype, "W")
-    Xp = pad_spatial(X, pads, 2)
+    Xp = pad_spatial(X, shape.padding, 2)
     r, q = reduce_axis((0, KH), "r"), reduce_axis((0, KW), "q")
     Y = api.compute(
-        (N, C, OH, OW),
-        lambda n, c, y, x: reduce.sum(
-            Xp[n, c, y * strides[0] + r * dilations[0], x * strides[1] + q * dilations[1]].astype(acc) * F[c, r, q].astype(acc), axis=[r, q]
-        ),
+        (N, C, shape.OH, shape.OW),
+        lambda n, c, y, x: reduce.sum(Xp[n, c, y * sh + r * dh, x * sw + q * dw].astype(acc) * F[c, r, q].astype(acc), axis=[r, q]),
         "Y",
         tag="depthwise_conv2d",
     )
 
     def reference(x: Any, w: Any) -> Any:
-        return reference_conv2d(x, w[:, None], strides, pads, dilations, C)
+        return reference_conv2d(x, w[:, None], shape.stride, shape.padding, shape.dilation, C)
 
-    return Operator([X, F, Y], 2 * N * C * OH * OW * KH * KW, reference)
+    return Operator([X, F, Y], 2 * N * C * shape.OH * shape.OW * KH * KW, reference)
 
 
-def reference_conv2d(x: Any, w: Any, stride: tuple[int, int], padding: tuple[int, int], dilation: tuple[int, int], groups: int) -> Any:
-    """The convolution of x[N, CI, H, W] with w[CO, CI / groups, KH, KW], one product of matrices for each tap of the kernel."""
+def reference_conv2d(x: Any, w: Any, stride: tuple[int, int], padding: tuple[int, int], dilation: tuple[int, int], groups: int, layout: str = "NCHW") -> Any:
+    """The convolution of x[N, CI, H, W] with w[CO, CI / groups, KH, KW] (or of the layout "NHWC"), one product of matrices for each tap of the kernel."""
+    if layout == "NHWC":
+        y = reference_conv2d(x.transpose(0, 3, 1, 2), w.transpose(3, 2, 0, 1), stride, padding, dilation, groups)
+        return np.ascontiguousarray(y.transpose(0, 2, 3, 1))
     x, w = wide(x, w)
     (ph, pw), (sh, sw), (dh, dw) = padding, stride, dilation
     x = np.pad(x, ((0, 0), (0, 0), (ph, ph), (pw, pw)))

@@ -10,7 +10,7 @@ import numpy as np
 from ...tir.errors import TEError
 from .. import api, reduce
 from ..axis import reduce_axis
-from .conv2d import Sizes, output_extent, pad_spatial, reference_conv2d
+from .conv2d import Sizes, check_convolution, image_and_kernel, output_extent, pad_spatial, reference_conv2d
 from .operator import Operator, accumulator, check_sizes, operator, pair, wide, working_dtype
 
 
@@ -87,17 +87,16 @@ def conv2d_im2col(
     P[n, k, p] = X[n, c, y sh + r dh - ph, x sw + q dw - pw] with k = (c KH + r) KW + q and p = y OW + x, then Y = F P for each n.
     """
     check_sizes(N=N, CI=CI, H=H, W=W, CO=CO, KH=KH, KW=KW)
-    strides, pads, dilations = pair(stride, "stride", 1), pair(padding, "padding", 0), pair(dilation, "dilation", 1)
-    OH = output_extent(H, KH, strides[0], pads[0], dilations[0], "conv2d_im2col, height")
-    OW = output_extent(W, KW, strides[1], pads[1], dilations[1], "conv2d_im2col, width")
+    shape = check_convolution("conv2d_im2col", (CI, H, W, CO, KH, KW), stride, padding, dilation, 1, "NCHW")
+    OH, OW = shape.OH, shape.OW
     acc = accumulator(dtype, acc_dtype)
-    X, F = api.placeholder((N, CI, H, W), dtype, "X"), api.placeholder((CO, CI, KH, KW), dtype, "W")
+    X, F = image_and_kernel(N, H, W, shape, 1, "NCHW", dtype, dtype)
     K = CI * KH * KW
-    Xp = pad_spatial(X, pads, 2)
+    Xp = pad_spatial(X, shape.padding, 2)
 
     def window(n: Any, k: Any, p: Any) -> Any:
-        row = p // OW * strides[0] + k // KW % KH * dilations[0]
-        column = p % OW * strides[1] + k % KW * dilations[1]
+        row = p // OW * shape.stride[0] + k // KW % KH * shape.dilation[0]
+        column = p % OW * shape.stride[1] + k % KW * shape.dilation[1]
         return Xp[n, k // (KH * KW), row, column]
 
     P = api.compute((N, K, OH * OW), window, "P", tag="im2col")
@@ -112,7 +111,7 @@ def conv2d_im2col(
     Y = api.compute((N, CO, OH, OW), lambda n, o, y, x: M[n, o, y * OW + x], "Y", tag="conv2d_im2col")
 
     def reference(x: Any, w: Any) -> Any:
-        return reference_conv2d(x, w, strides, pads, dilations, 1)
+        return reference_conv2d(x, w, shape.stride, shape.padding, shape.dilation, 1)
 
     return Operator([X, F, Y], 2 * N * CO * OH * OW * K, reference)
 

@@ -19,7 +19,7 @@ from ...tir.errors import TEError
 from .. import api, reduce
 from ..axis import reduce_axis
 from ..tensor import Tensor
-from .conv2d import Sizes, check_convolution, convolve, pad_spatial, reference_conv2d
+from .conv2d import Sizes, check_convolution, convolve, image_and_kernel, pad_spatial, reference_conv2d
 from .operator import Operator, accumulator, check_sizes, operator, wide
 
 
@@ -81,9 +81,7 @@ def quantized_conv2d(
     _check_dtypes("quantized_conv2d", dtype, weight_dtype, out_dtype, x_zero, out_zero)
     shape = check_convolution("quantized_conv2d", (CI, H, W, CO, KH, KW), stride, padding, dilation, groups, layout)
     nchw = layout == "NCHW"
-    CG = CI // groups
-    X = api.placeholder((N, CI, H, W) if nchw else (N, H, W, CI), dtype, "X")
-    F = api.placeholder((CO, CG, KH, KW) if nchw else (KH, KW, CG, CO), weight_dtype, "W")
+    X, F = image_and_kernel(N, H, W, shape, groups, layout, dtype, weight_dtype)
     S, Z = _scales(CO, weight_dtype)
     channel = 0 if nchw else 3
     Xz = api.compute(X.shape, lambda *i: X(*i).astype("int32") - x_zero, "Xz", tag="activations")
@@ -95,14 +93,11 @@ def quantized_conv2d(
 
     def reference(x: Any, w: Any, s: Any, z: Any) -> Any:
         x, w, z = wide(x, w, z)
-        if nchw:
-            s = s[:, None, None]
-        else:
-            x, w = x.transpose(0, 3, 1, 2), w.transpose(3, 2, 0, 1)
-        sums = reference_conv2d(x - x_zero, w - z[:, None, None, None], shape.stride, shape.padding, shape.dilation, groups)
-        return _reference_requantized(sums if nchw else np.ascontiguousarray(sums.transpose(0, 2, 3, 1)), s, out_zero, out_dtype)
+        s, z = (s[:, None, None], z[:, None, None, None]) if nchw else (s, z)  # the output channels are the last dimension of the others
+        sums = reference_conv2d(x - x_zero, w - z, shape.stride, shape.padding, shape.dilation, groups, layout)
+        return _reference_requantized(sums, s, out_zero, out_dtype)
 
-    return Operator([X, F, S, Z, Y], 2 * N * CO * shape.OH * shape.OW * CG * KH * KW, reference)
+    return Operator([X, F, S, Z, Y], 2 * N * CO * shape.OH * shape.OW * CI // groups * KH * KW, reference)
 
 
 @operator
