@@ -264,7 +264,8 @@ class CudaGenerator(CudaVectors):
         elif place.kind == "stack" and is_fragment(buffer.scope):
             self.out.line(f"__align__({_SHARED_ALIGNMENT}) {kind} {self.names.declare(buffer, buffer.name)}[{size // WARP_SIZE}];")
         elif place.kind == "stack":
-            self.out.line(f"{kind} {self.names.declare(buffer, buffer.name)}[{max(size, 1)}];")
+            whole_words = f"__align__({_SHARED_ALIGNMENT}) " if buffer.dtype.bytes < 4 else ""  # an intrinsic may read several elements as one
+            self.out.line(f"{whole_words}{kind} {self.names.declare(buffer, buffer.name)}[{max(size, 1)}];")
         else:
             raise self.refuse(buffer, "bind_threads")
         self.write(s.body)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,7 @@ _TEXTS = ("c", "cuda")  # the kinds of targets with a language
 FRAGMENT_SCOPES = ("wmma.matrix_a", "wmma.matrix_b", "wmma.accumulator")
 
 _KNOWN: dict[str, TensorIntrin] = {}
+_READY: dict[str, Callable[[], TensorIntrin]] = {}  # what declares an intrinsic that is ready-made, when it is first asked for
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -62,11 +63,18 @@ class TensorIntrin:
 
 def tensor_intrin(name: str) -> TensorIntrin:
     """The tensor intrinsic that was declared under a name; a TEError lists those that were."""
+    if isinstance(name, str) and name in _READY and name not in _KNOWN:
+        return _READY[name]()
     found = _KNOWN.get(name) if isinstance(name, str) else None
     if found is None:
-        raise TEError(f"no tensor intrinsic is declared under the name {str(name)[:60]!r}: known are {', '.join(_KNOWN)}; "
+        raise TEError(f"no tensor intrinsic is declared under the name {str(name)[:60]!r}: known are {', '.join({**_KNOWN, **_READY})}; "
                       "declare it first, with te.decl_tensor_intrin(op, name=...)")  # fmt: skip
     return found
+
+
+def ready_made(name: str, declare: Callable[[], TensorIntrin]) -> None:
+    """Lets the intrinsic `name` be found by its name; `declare` declares it, when it is first asked for."""
+    _READY[name] = declare
 
 
 def decl_tensor_intrin(

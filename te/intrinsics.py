@@ -1,17 +1,19 @@
 """Ready-made tensor intrinsics, found by name too: te.tensor_intrin("dot_u8s8_8x4").
 
-The C text is plain GNU C; what an instruction set does better stands under its macro, so that the same text compiles for every CPU.
+The C text is plain GNU C; what an instruction set does better stands under its macro, so that the same text compiles for every CPU. Those of a GPU's
+tensor cores are in tensor_cores.py.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from .api import compute, placeholder
 from .axis import reduce_axis
-from .intrin import TensorIntrin, decl_tensor_intrin
+from .intrin import TensorIntrin, decl_tensor_intrin, ready_made
 from .reduce import sum
 
 # Products of uint8 and int8 need 17 bits: vpmaddubsw would saturate their sums. Both are widened to int16, whose products vpmaddwd adds in pairs in int32,
@@ -61,3 +63,34 @@ def _dot_u8s8() -> TensorIntrin:
 
 # c[i] += sum over k < 4 of a[k] * b[i, k], i < 8: uint8 by int8, added in int32, exact. Fast on AVX2 where b is packed in blocks of 8 by 4.
 DOT_U8S8_8X4 = _dot_u8s8()
+
+
+def _dp4a(first: str, second: str) -> TensorIntrin:
+    """c += sum over k < 4 of a[k] * b[k], int8 or uint8 by either, added in int32: one instruction of CUDA cores."""
+    a, b = placeholder((4,), first, "a"), placeholder((4,), second, "b")
+    k = reduce_axis((0, 4), "k")
+    c = compute((), lambda: sum(a[k].astype("int32") * b[k].astype("int32"), axis=k), "c")
+
+    def add(c: Any, a: Any, b: Any) -> None:
+        c += (a.astype(np.int32) * b.astype(np.int32)).sum(dtype=np.int32)
+
+    return decl_tensor_intrin(
+        c,
+        update={
+            "c": "    for (int k = 0; k < 4; ++k) *c += (int32_t)a[k * a_0] * (int32_t)b[k * b_0];",
+            "cuda": f"    *c = (int)tw_{_dp4a_name(first, second)}(*(const int *)a, *(const int *)b, *c);",
+            "python": add,
+        },
+        name=_dp4a_name(first, second),
+        aligned={"a": 4, "b": 4},
+    )
+
+
+def _dp4a_name(first: str, second: str) -> str:
+    """dp4a_s8, dp4a_u8, dp4a_s8_u8, dp4a_u8_s8"""
+    return "_".join(dict.fromkeys(["dp4a", *(f"{'u' if kind == 'uint8' else 's'}8" for kind in (first, second))]))
+
+
+for _first in ("int8", "uint8"):
+    for _second in ("int8", "uint8"):
+        ready_made(_dp4a_name(_first, _second), partial(_dp4a, _first, _second))

@@ -11,13 +11,14 @@ The sets are found by name: "mma_f16" multiplies, "mma_f16_load_a" and "mma_f16_
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from .api import compute, placeholder
 from .axis import reduce_axis
-from .intrin import TensorIntrin, decl_tensor_intrin
+from .intrin import TensorIntrin, decl_tensor_intrin, ready_made
 from .reduce import sum
 
 ROWS = COLUMNS = 16  # of a tile of the result
@@ -145,6 +146,10 @@ def _add_product_of_rows(c: Any, a: Any, b: Any) -> None:
     c += a.astype(c.dtype) @ b.astype(c.dtype).T
 
 
+def _product_name(kind: TensorCoreKind, operand: str) -> str:
+    return f"mma_{kind.name}{'' if operand == 'b' else '_bt'}"
+
+
 def _multiply(kind: TensorCoreKind, operand: str) -> TensorIntrin:
     """c[i, j] += sum over k of a[i, k] * b[k, j], or b[j, k] for the operand "bt"."""
     a = placeholder((ROWS, kind.terms), kind.dtype, "a")
@@ -161,7 +166,7 @@ def _multiply(kind: TensorCoreKind, operand: str) -> TensorIntrin:
         c,
         init={"cuda": "#pragma unroll\n    for (int i = 0; i < 8; ++i) c[i] = 0;", "python": lambda c: c.fill(0)},
         update={"cuda": text, "python": _add_product if operand == "b" else _add_product_of_rows},
-        name=f"mma_{kind.name}{'' if operand == 'b' else '_bt'}",
+        name=_product_name(kind, operand),
         fragments={
             "a": ("wmma.matrix_a", f"{kind.name} a"),
             "b": ("wmma.matrix_b", f"{kind.name} {operand}"),
@@ -185,8 +190,8 @@ def _store(name: str, dtype: str, ctype: str) -> TensorIntrin:
 
 for _kind in KINDS.values():
     for _operand in ("a", "b", "bt"):
-        _load(_kind, _operand)
+        ready_made(f"mma_{_kind.name}_load_{_operand}", partial(_load, _kind, _operand))
     for _operand in ("b", "bt"):
-        _multiply(_kind, _operand)
-_store("mma_f32_store", "float32", "float")
-_store("mma_s32_store", "int32", "int")
+        ready_made(_product_name(_kind, _operand), partial(_multiply, _kind, _operand))
+for _name, _dtype, _ctype in (("mma_f32_store", "float32", "float"), ("mma_s32_store", "int32", "int")):
+    ready_made(_name, partial(_store, _name, _dtype, _ctype))

@@ -270,3 +270,41 @@ def test_refusals_of_declarations():
     s = te.create_schedule(c.op)
     s[c].tensorize(c.op.axis[0], "calls_nothing")
     refuse(lambda: build(s, [a, c], "c"), "calls_nothing", "'cuda'", "'c'", error=TargetError)
+
+
+# --------------------------------------------------------------------------------------------------------------- CUDA cores
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "name"), [("int8", "int8", "s8"), ("uint8", "uint8", "u8"), ("int8", "uint8", "s8_u8"), ("uint8", "int8", "u8_s8")]
+)
+@pytest.mark.parametrize("target", [SM_75, tw.Target("c")], ids=["cuda", "c"])
+def test_dp4a(first, second, name, target):
+    A, B = te.placeholder((24, 32), first, "A"), te.placeholder((16, 32), second, "B")
+    k = te.reduce_axis((0, 32), "k")
+    C = te.compute((24, 16), lambda i, j: te.sum(A[i, k].astype("int32") * B[j, k].astype("int32"), axis=k), "C")
+    s = te.create_schedule(C.op)
+    CL = s.cache_write(C, "local")
+    _, four = s[CL].split(s[CL].op.reduce_axis[0], factor=4)
+    s[CL].tensorize(four, f"dp4a_{name}")
+    i, j = C.op.axis
+    s[CL].compute_at(s[C], j)
+    if target.kind == "cuda":
+        s[C].bind(i, te.thread_axis("blockIdx.x"))
+        s[C].bind(j, te.thread_axis("threadIdx.x"))
+    a, b, c = numbers((24, 32), first), numbers((16, 32), second, 1), np.full((24, 16), 7, "int32")
+    module = tw.build(s, [A, B, C], target=target)
+    module(a, b, c)
+    assert target.kind == "c" or f"tw_dp4a_{name}(" in module.get_source("cuda")
+    np.testing.assert_array_equal(c, product("dense", a, b))
+
+
+def test_dp4a_wants_whole_words():
+    A, B = te.placeholder((8, 33), "int8", "A"), te.placeholder((8, 33), "int8", "B")
+    k = te.reduce_axis((0, 32), "k")
+    C = te.compute((8,), lambda i: te.sum(A[i, k].astype("int32") * B[i, k].astype("int32"), axis=k), "C")
+    s = te.create_schedule(C.op)
+    _, four = s[C].split(k, factor=4)
+    s[C].tensorize(four, "dp4a_s8")
+    s[C].bind(C.op.axis[0], te.thread_axis("threadIdx.x"))
+    refuse(lambda: build(s, [A, B, C]), "dp4a_s8", "multiples of 4 elements", "operand a")
