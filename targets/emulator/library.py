@@ -79,7 +79,7 @@ _loaded: dict[str, Library] = {}  # runtimes, by name; a kernel's library finds 
 def _texts_digest() -> str:
     """Of all headers and sources: a change in one makes other libraries."""
     digest = hashlib.sha256()
-    for path in sorted([*_INCLUDE.iterdir(), *_RUNTIME.iterdir()]):
+    for path in sorted([*_INCLUDE.rglob("*"), *_RUNTIME.rglob("*")]):
         if path.is_file():
             digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()

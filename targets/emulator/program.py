@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -65,6 +66,7 @@ class Program:
         self._check_shared_arrays()
         self._lines: dict[int, int | None] = {}
         self.report = Report(check)
+        self._adding = threading.Lock()
 
     def _pointer(self, symbol: str) -> int:
         return int(ctypes.c_void_p.from_address(self._library.address(symbol)).value or 0)
@@ -164,6 +166,12 @@ class Program:
                 for number in copy.numbers:
                     values.addresses[number].value = copy.address
             self._runner.run(launch, timeout_s)
+        with self._adding:
+            self._add(launch, names, base)
+
+    def _add(self, launch: Launch, names: Sequence[MemoryName], base: int) -> None:
+        """What a launch found goes to the report."""
+        findings, traffic = launch.findings, launch.traffic
         places = [finding.place for finding in findings[: launch.finding_count]] + [finding.other_place for finding in findings[: launch.finding_count]]
         places += [record.place for record in traffic[: launch.traffic_count]]
         self._look_up(base, places)

@@ -20,7 +20,7 @@ _LAUNCH = re.compile(r"<<<.*?>>>(?=\s*\()", re.DOTALL)
 _NAMESPACE_BRACE = re.compile(r"(?:\bnamespace\b[\w\s:]*|\bextern\s*)\Z")
 _STANDARD_HEADER = re.compile(r"^\s*#\s*include\s*<(?P<name>[^>]+)>", re.MULTILINE)
 _OWN_HEADERS = re.compile(
-    r"cuda\w*\.h(?:pp)?|tilewright_ptx\.h|cooperative_groups(?:/reduce)?\.h|device_launch_parameters\.h|mma\.h|stdint\.h|stddef\.h|float\.h|limits\.h|cstdint|cstddef|cfloat|climits|assert\.h|cassert|stdio\.h"
+    r"cuda\w*\.h(?:pp)?|cooperative_groups(?:/\w+)?\.h|tilewright_ptx\.h|device_launch_parameters\.h|mma\.h|stdint\.h|stddef\.h|float\.h|limits\.h|cstdint|cstddef|cfloat|climits|assert\.h|cassert|stdio\.h"
 )
 
 

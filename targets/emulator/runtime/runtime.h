@@ -206,6 +206,7 @@ extern thread_local Worker* current_worker;
 [[noreturn]] void abandon(Worker*);                  /* leaves the kernel where it is; the launch ends */
 void fail(Worker*, Error, const void* place, const char* text); /* the launch's error, if it is the first one */
 void yield_to_others(Worker*);
+void run_blocks(Worker*);                            /* until there are none left; returns also after `abandon` */
 
 /* faults.cpp */
 void faults_begin();

@@ -454,3 +454,48 @@ def test_many_blocks_and_threads_give_the_same_as_one():
     np.testing.assert_allclose(results[0].sum(), x.sum(), rtol=1e-3)
     for other in results[1:]:
         np.testing.assert_array_equal(other, results[0])
+
+
+@pytest.mark.parametrize("check", [None, "race"])
+def test_cooperative_groups(check):
+    source = """
+    #include <cooperative_groups.h>
+    #include <cooperative_groups/reduce.h>
+    namespace cg = cooperative_groups;
+    __global__ void k(const int* x, int* out) {
+      cg::thread_block block = cg::this_thread_block();
+      auto tile = cg::tiled_partition<8>(block);
+      __shared__ int s[64];
+      int t = block.thread_rank(), v = x[t];
+      s[t] = v;
+      block.sync();
+      out[t] = s[block.size() - 1 - t];
+      out[64 + t] = cg::reduce(tile, v, cg::plus<int>());
+      out[128 + t] = tile.shfl_down(v, 3) + 1000 * tile.thread_rank() + 10000 * tile.meta_group_rank();
+      out[192 + t] = cg::inclusive_scan(tile, v) - cg::exclusive_scan(tile, v);
+      out[256 + t] = tile.ballot(v > 0);
+      if (t % 3 == 0) {
+        auto here = cg::coalesced_threads();
+        out[320 + t] = cg::reduce(here, v, cg::greater<int>()) + 1000 * here.size() + 100000 * here.thread_rank();
+      }
+      cg::sync(block);
+      out[384 + t] = cg::this_grid().thread_rank();
+    }"""
+    x = rng.integers(-50, 50, 64).astype("int32")
+    out = np.zeros((7, 64), "int32")
+    report = run(source, [x, out], block=64, check=check)
+    lanes, tiles = np.arange(64), x.reshape(8, 8)
+    np.testing.assert_array_equal(out[0], x[::-1])
+    np.testing.assert_array_equal(out[1], np.repeat(tiles.sum(1), 8))
+    down = np.where(lanes % 8 + 3 < 8, x[np.minimum(lanes + 3, 63)], x)
+    np.testing.assert_array_equal(out[2], down + 1000 * (lanes % 8) + 10000 * (lanes // 8))
+    np.testing.assert_array_equal(out[3], x)
+    np.testing.assert_array_equal(out[4], np.repeat(((tiles > 0) << np.arange(8)).sum(1), 8))
+    for warp in (0, 1):
+        chosen = np.flatnonzero((lanes // 32 == warp) & (lanes % 3 == 0))
+        np.testing.assert_array_equal(out[5][chosen], x[chosen].max() + 1000 * len(chosen) + 100000 * np.arange(len(chosen)))
+    np.testing.assert_array_equal(out[6], lanes)
+    assert report.faults == []
+    if check:
+        report = run(source.replace("block.sync();", "tile.sync();"), [x, out], block=64, check=check)
+        assert {race.buffer for race in report.races} == {"s"} and {line for race in report.races for line in race.lines} == {10, 12}

@@ -1,3 +1,3 @@
-// The emulator's cooperative_groups.h has cooperative_groups::reduce too.
+/* <cooperative_groups/reduce.h>: the emulator has it in <cooperative_groups.h>. */
 #pragma once
 #include "../cooperative_groups.h"

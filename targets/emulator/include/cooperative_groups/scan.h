@@ -1,0 +1,3 @@
+/* <cooperative_groups/scan.h>: the emulator has it in <cooperative_groups.h>. */
+#pragma once
+#include "../cooperative_groups.h"
