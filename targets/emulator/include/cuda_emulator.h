@@ -9,11 +9,15 @@
 #define __CUDA_ARCH__ EMULATOR_ARCH
 #define __CUDACC__ 1
 
-#define __global__
 #define __device__
 #define __host__
 #define __constant__
 #define __managed__
+#ifdef EMULATOR_CHECKED /* gcc instruments no structure that is read for an argument of a call; so there are no calls left, as with nvcc */
+#define __global__ __attribute__((flatten))
+#else
+#define __global__
+#endif
 #ifdef EMULATOR_CHECKED /* `used`: an array that is only written is kept, so that what is wrong with its writes is seen */
 #define __shared__ static thread_local __attribute__((used))
 #else
