@@ -54,6 +54,7 @@ OPERATOR_TEMPLATES: dict[str, dict[str, OperatorTemplate]] = {
         "batch_matmul": cuda.matmul,
         "attention": cuda.attention,
         "flash_attention": cuda.flash_attention,
+        "conv1d": cuda.conv1d,
         "conv2d": cuda.conv2d,
         "conv2d_im2col": cuda.products,
         "conv2d_transpose": cuda.conv2d,

@@ -5,6 +5,7 @@ are one transaction), what a block reads more than once in shared memory. (NVIDI
 """
 
 from .attention import attention, flash_attention
+from .conv1d import conv1d
 from .conv2d import conv2d
 from .depthwise import depthwise
 from .general import general
@@ -13,4 +14,4 @@ from .products import products
 from .rows import rows
 from .transpose import transpose
 
-__all__ = ["attention", "conv2d", "depthwise", "flash_attention", "general", "matmul", "products", "rows", "transpose"]
+__all__ = ["attention", "conv1d", "conv2d", "depthwise", "flash_attention", "general", "matmul", "products", "rows", "transpose"]

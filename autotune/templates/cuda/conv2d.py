@@ -93,9 +93,7 @@ def conv2d(cfg: Config, op: Operator) -> Schedule:
     if not fits(SMALLEST):
         return general(cfg, op.args)
     tile = tile_knobs(cfg, constant_shape(out), taps, fits, group=None if group == channels else group)
-    most = max(n for n in _TERMS if n == 1 or (n * taps <= 72 and n < 2 * depth and fits(tile, n)))
-    terms = cfg.define_knob("terms", _TERMS, default=most).val
-    cfg.constrain([*KNOBS, "terms"], lambda *chosen: fits(Tile(*chosen[:-1]), chosen[-1]))
+    terms = terms_knob(cfg, tile, depth, taps, fits)
     unroll = cfg.define_knob("unroll_taps", [False, True]).val
 
     _, thread = bind_tile(stage, tile)
@@ -108,7 +106,7 @@ def conv2d(cfg: Config, op: Operator) -> Schedule:
         local.unroll(q)
     image, weights = local.op.input_tensors
     patch(schedule, image, local, (local, step), tile, op)
-    _weights(schedule, weights, local, (step, q), tile, "corq" if op.name == "conv2d_transpose" else "ocrq")
+    weights_of_tile(schedule, weights, local, (step, q), tile, "corq" if op.name == "conv2d_transpose" else "ocrq")
     return schedule
 
 
@@ -124,7 +122,15 @@ def local_sums(schedule: Schedule, op: Operator) -> Any:
     return schedule[sums]
 
 
-def tile_knobs(cfg: Config, shape: tuple[int, ...], taps: int, fits: Callable[[Tile], bool], group: int | None = None, depthwise: bool = False) -> Tile:
+def tile_knobs(
+    cfg: Config,
+    shape: tuple[int, ...],
+    taps: int,
+    fits: Callable[[Tile], bool],
+    group: int | None = None,
+    depthwise: bool = False,
+    columns: tuple[int, ...] = _COLUMNS,
+) -> Tile:
     """The tile of a block, by default the one of least cost.
 
     taps    of the kernel
@@ -136,12 +142,20 @@ def tile_knobs(cfg: Config, shape: tuple[int, ...], taps: int, fits: Callable[[T
         tile = Tile(*chosen)
         return tile.rows * tile.channels <= _RESULTS and (group is None or group % tile.extents[0] == 0) and fits(tile)
 
-    choices = dict(zip(KNOBS, (_COLUMNS, _ROWS, (1,) if depthwise else _CHANNELS, _WARPS), strict=True))
+    choices = dict(zip(KNOBS, (columns, _ROWS, (1,) if depthwise else _CHANNELS, _WARPS), strict=True))
     tiles = [Tile(*chosen) for chosen in itertools.product(*choices.values()) if possible(*chosen)]
     best = min(tiles, key=lambda tile: tile.cost(shape, taps, depthwise, multiprocessors(cfg.target)))
     tile = Tile(*(cfg.define_knob(name, values, default=getattr(best, name)).val for name, values in choices.items()))
     cfg.constrain(KNOBS, possible)
     return tile
+
+
+def terms_knob(cfg: Config, tile: Tile, depth: int, taps: int, fits: Callable[[Tile, int], bool]) -> int:
+    """How many of `depth` input channels are in shared memory at once: by default what gives some dozens of terms."""
+    most = max(n for n in _TERMS if n == 1 or (n * taps <= 72 and n < 2 * depth and fits(tile, n)))
+    terms = cfg.define_knob("terms", _TERMS, default=most).val
+    cfg.constrain([*KNOBS, "terms"], lambda *chosen: fits(Tile(*chosen[:-1]), chosen[-1]))
+    return int(terms)
 
 
 def bind_tile(stage: Any, tile: Tile) -> tuple[IterVar, IterVar]:
@@ -183,7 +197,7 @@ def patch_shape(op: Operator, reader: Any, tile: Tile) -> tuple[int, int]:
     return rows, min(range(width, width + WARP), key=conflict)
 
 
-def _weights(schedule: Schedule, weights: Any, local: Any, at: tuple[IterVar, IterVar], tile: Tile, order: str) -> None:
+def weights_of_tile(schedule: Schedule, weights: Any, local: Any, at: tuple[IterVar, IterVar], tile: Tile, order: str) -> None:
     """Weights in shared memory, by terms, the output channels of a term contiguous; and those of one term in registers.
 
     They lie in memory by output channels. A warp copies 8 neighbouring terms, a sector, of 4 channels: into different banks, since the channels of a term
