@@ -93,7 +93,8 @@ class _Loop:
             needed = [e for s in _statements(fill.nest) for e in operands_of(s)] + list(fill.conditions)
             read = {node.buffer for e in needed for node in loads_of(e)}
             inside = {node.var for node in walk(fill.nest) if isinstance(node, For)}
-            for buffer in sorted(read & (computed | own), key=lambda b: b.name):
+            within = {node.buffer for node in walk(fill.nest) if isinstance(node, Allocate)}
+            for buffer in sorted(read & (computed | own) - within, key=lambda b: b.name):
                 raise ScheduleError(f"{what}: it reads {buffer.name}, which is computed in the same iteration of {self.loop.var.name}, so it cannot be filled "
                                     f"an iteration ahead; compute {buffer.name} outside of this loop")  # fmt: skip
             for e in needed:

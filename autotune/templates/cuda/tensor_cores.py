@@ -14,6 +14,7 @@ from typing import Any
 from ....schedule.schedule import Schedule, create_schedule
 from ....te.axis import thread_axis
 from ....te.library.operator import Operator
+from ....te.tensor import Tensor
 from ....te.tensor_cores import COLUMNS, KINDS, ROWS, TensorCoreKind
 from ....tir.target import Target
 from ...canonical import constant_shape
@@ -72,23 +73,21 @@ def tensor_core_matmul(cfg: Config, op: Operator, kind: TensorCoreKind) -> Sched
         warp = _warp_tiles(finished, _blocks(finished, rows, columns)[0], warp_tile, kind.store)
 
     stage = schedule[sums]
-    stage.set_scope("wmma.accumulator")
     stage.compute_at(finished, warp)
-    *batch, i, j = stage.op.axis
-    (k,) = stage.op.reduce_axis
-    step, inner_k = stage.split(k, factor=panel)
-    part, term = stage.split(inner_k, factor=kind.terms)
-    tile_i, row = stage.split(i, factor=ROWS)
-    tile_j, column = stage.split(j, factor=COLUMNS)
-    stage.reorder(*batch, step, part, tile_i, tile_j, row, column, term)
-    stage.tensorize(row, f"mma_{kind.name}{'_bt' if is_dense else ''}")
-
+    step, part = _products(stage, panel, kind.terms, f"mma_{kind.name}{'_bt' if is_dense else ''}")
     for fragments, form, inner in ((left_tile, "a", False), (right_tile, "bt" if is_dense else "b", not is_dense)):
         fragments.compute_at(stage, part)
         _loaded(fragments, inner, f"mma_{kind.name}_load_{form}")
-    for operand, argument, is_turned in ((left, op.args[0], False), (right, op.args[1], kind.bytes == 1 and not is_dense)):
-        shared = schedule[operand]
-        _panel(shared, stage, step, kind, threads, is_turned, constant_shape(argument)[-1])
+    for operand, argument in ((left, op.args[0]), (right, op.args[1])):
+        shared, apart = schedule[operand], _ROW_BYTES // kind.bytes
+        shared.set_scope("shared")
+        shared.compute_at(stage, step)
+        if operand is right and kind.bytes == 1 and not is_dense:
+            _turned(schedule, argument, shared, threads)
+            shared.storage_align(shared.op.axis[-1], 2 * apart, apart)
+        else:
+            copy_together(shared, threads, math.gcd(constant_shape(argument)[-1], apart))
+            shared.storage_align(shared.op.axis[-2], 2 * apart, apart)
         if buffers > 1:
             shared.double_buffer(buffers, cfg.target.gpu.has_async_copy)
     return schedule
@@ -119,6 +118,19 @@ def _warp_tiles(stage: Any, inside: list[Any], tile: tuple[int, int], intrinsic:
     return warp
 
 
+def _products(stage: Any, panel: int, terms: int, intrinsic: str) -> tuple[Any, Any]:
+    """The sums in fragments. Returns the loop over panels, and that over tiles of terms in one."""
+    stage.set_scope("wmma.accumulator")
+    *batch, i, j = stage.op.axis
+    step, k = stage.split(stage.op.reduce_axis[0], factor=panel)
+    part, term = stage.split(k, factor=terms)
+    tile_i, row = stage.split(i, factor=ROWS)
+    tile_j, column = stage.split(j, factor=COLUMNS)
+    stage.reorder(*batch, step, part, tile_i, tile_j, row, column, term)
+    stage.tensorize(row, intrinsic)
+    return step, part
+
+
 def _loaded(stage: Any, inner: bool, intrinsic: str) -> None:
     """Fragments of an operand, one after another along its last axis (`inner`) or the one before."""
     *batch, a, b = stage.op.axis
@@ -127,17 +139,25 @@ def _loaded(stage: Any, inner: bool, intrinsic: str) -> None:
     stage.tensorize(a if inner else rest, intrinsic)
 
 
-def _panel(stage: Any, reader: Any, step: Any, kind: TensorCoreKind, threads: dict[str, int], is_turned: bool, width: int) -> None:
-    """An operand in shared memory. `is_turned`: with the terms innermost, which ldmatrix wants of bytes; `width`: of its rows in global memory."""
-    stage.set_scope("shared")
-    stage.compute_at(reader, step)
-    apart = _ROW_BYTES // kind.bytes
-    if is_turned:
-        batch = len(stage.op.axis) - 2
-        stage.transform_layout(lambda *i: [*i[:batch], i[-1], i[-2]])
-    stage.storage_align(stage.op.axis[-1 if is_turned else -2], 2 * apart, apart)
-    lanes = math.gcd(width, 4 if is_turned else apart)
-    copy_together(stage, threads, lanes)
+def _turned(schedule: Schedule, operand: Tensor, stage: Any, threads: dict[str, int]) -> None:
+    """An operand of bytes [.., k, j] in shared memory as [.., j, k], as ldmatrix wants it. A thread turns a block of 4 x 4 in its registers; a warp has eight
+    of them along k, whose words lie in different banks, and four along j."""
+    batch = len(stage.op.axis) - 2
+    stage.transform_layout(lambda *i: [*i[:batch], i[-1], i[-2]])
+    registers = schedule[schedule.cache_read(operand, "local", [stage])]
+    *outer, k, j = stage.op.axis
+    (k, term), (j, column) = (stage.split(axis, factor=4) for axis in (k, j))
+    (k, block_k), (j, block_j) = stage.split(k, factor=8), stage.split(j, factor=4)
+    stage.reorder(*outer, k, j, block_j, block_k, column, term)
+    _, warp = stage.split(one_axis(stage, [*outer, k, j]), factor=threads["threadIdx.y"])
+    stage.bind(warp, thread_axis((0, threads["threadIdx.y"]), "threadIdx.y"))
+    lane = stage.fuse(block_j, block_k)
+    stage.bind(lane, thread_axis((0, WARP), "threadIdx.x"))
+    stage.unroll(column)
+    stage.vectorize(term)
+    registers.compute_at(stage, lane)
+    if constant_shape(operand)[-1] % 4 == 0:
+        registers.vectorize(registers.op.axis[-1])
 
 
 def _default_tile(shape: tuple[int, ...], fitting: list[int], wanted: int) -> int:
