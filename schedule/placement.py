@@ -11,7 +11,7 @@ from typing import Any
 
 from ..te.axis import IterVar
 from ..tir.errors import ScheduleError
-from ..tir.expr import Add, Binary, Const, Expr, FloorDiv, FloorMod, Mul, Sub, Var, as_expr
+from ..tir.expr import Add, Binary, Call, Const, Expr, FloorDiv, FloorMod, Mul, Sub, Var, as_expr
 from .stage import INLINE, Attach, StageState, position_of
 from .trace import Layout, primitive
 
@@ -166,7 +166,7 @@ class PlacementPrimitives(StageState):
 
     @primitive("stage", takes_mapping=True)
     def transform_layout(self, mapping: Callable[..., Sequence[Any]]) -> None:
-        """Store the result in another physical layout: `mapping` takes the logical indices and returns the physical ones (built with + - * // %).
+        """Store the result in another physical layout: `mapping` takes the logical indices and returns the physical ones (built with + - * // % ^).
 
         before -> after, `s[B].transform_layout(lambda k, j: [j // 16, k, j % 16])` on B of 8 x 32:
 
@@ -208,7 +208,11 @@ class PlacementPrimitives(StageState):
             return ["i", position]
         if isinstance(e, (Add, Sub, Mul, FloorDiv, FloorMod)) and isinstance(e, Binary):
             return [e.symbol, self._layout_data(e.a, indices), self._layout_data(e.b, indices)]
-        raise ScheduleError(f"transform_layout of stage {self.name}: {e} cannot stand in a layout; use the indices, integers and + - * // %")
+        if isinstance(e, Call) and e.name == "bitwise_xor":
+            return ["^", *(self._layout_data(a, indices) for a in e.args)]
+        if isinstance(e, Call) and e.name == "wrap":  # an index as an operand of ^
+            return self._layout_data(e.args[0], indices)
+        raise ScheduleError(f"transform_layout of stage {self.name}: {e} cannot stand in a layout; use the indices, integers and + - * // % ^")
 
     def _check_injective(self, layout: Layout) -> None:
         extents = [self.nominal_extent(axis) for axis in self.op.axis]

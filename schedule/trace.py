@@ -151,6 +151,7 @@ _LAYOUT_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "*": lambda a, b: a * b,
     "//": lambda a, b: a // b,
     "%": lambda a, b: a % b,
+    "^": lambda a, b: a ^ b,
 }
 
 

@@ -284,6 +284,8 @@ def _call(e: Any, of: BoundsOf) -> Bounds:
             return fit(e, max(low, -high, 0), max(-low, high))
     elif name == "bitwise_and":
         return _bitwise_and(e, of)
+    elif name in ("bitwise_xor", "bitwise_or"):
+        return _bitwise_or(e, of)
     elif name == "shift_right":
         low, high = of(e.args[0])
         amount_low = of(e.args[1])[0]
@@ -298,6 +300,15 @@ def _bitwise_and(e: Any, of: BoundsOf) -> Bounds:
     other_low, other_high = of(e.args[1])
     most = [h for l, h in ((low, high), (other_low, other_high)) if l is not None and l >= 0 and h is not None]
     return (0, min(most)) if most else _anything(e, of)
+
+
+def _bitwise_or(e: Any, of: BoundsOf) -> Bounds:
+    """Of operands that are not negative, the result has no bit above theirs."""
+    low, high = of(e.args[0])
+    other_low, other_high = of(e.args[1])
+    if low is None or other_low is None or high is None or other_high is None or low < 0 or other_low < 0:
+        return _anything(e, of)
+    return 0, (1 << max(high, other_high).bit_length()) - 1
 
 
 BOUNDS_RULES: dict[type, Callable[[Any, BoundsOf], Bounds]] = {

@@ -19,7 +19,7 @@ from .affine import Terms, add_term, affine, build, collect, difference
 from .bounds import Bounds, constant_bounds, sum_bounds
 from .expr import EQ, LE, LT, And, Buffer, Const, Expr, FloorDiv, FloorMod, Load, Ramp, Var, add, const, mul
 from .simplify import Analyzer
-from .visit import Rewriter, substitute
+from .visit import Rewriter, substitute, walk
 from .witness import evaluate
 
 Array = np.ndarray[Any, Any]
@@ -115,7 +115,7 @@ class _Pair:
         """Whether they do; what is not decided is answered by the opposite of `certain`."""
         equations = []
         for x, y in zip(self.a, self.b, strict=True):
-            if not x.exact or not y.exact or x.dtype.lanes > 1 or y.dtype.lanes > 1:
+            if not (_is_exact(x) and _is_exact(y)):
                 continue  # nothing is known along this dimension
             equations.append(difference(x, y))
         equal = _Equalities(equations)
@@ -128,7 +128,7 @@ class _Pair:
     def _is_one_place(self) -> bool:
         """Whether the place in memory says which thread it is. Of loops that were fused each index is a part of one number; the place is that number again."""
         extents = [extent for extent in self.shape if isinstance(extent, int)]
-        if len(self.shape) < 2 or len(extents) < len(self.shape) or not all(e.exact for e in (*self.a, *self.b)):
+        if len(self.shape) < 2 or len(extents) < len(self.shape) or not all(_is_exact(e) for e in (*self.a, *self.b)):
             return False
         simplify = Analyzer().simplify
         x, y = (simplify(_place(side, extents)) for side in (self.a, self.b))
@@ -164,7 +164,7 @@ class _Pair:
 
     def _own_parts(self, x: Expr, y: Expr) -> tuple[Expr, Expr] | None:
         """Two indices without what they add in common; None where nothing is known of them."""
-        if not x.exact or not y.exact or x.dtype.lanes > 1 or y.dtype.lanes > 1:
+        if not (_is_exact(x) and _is_exact(y)):
             return None
         sides: list[Terms] = []
         constants = []
@@ -231,6 +231,18 @@ def _count(variables: Iterable[Expr]) -> int:
         low, high = constant_bounds(var)
         found *= high - low + 1 if low is not None and high is not None else _MOST_POINTS
     return found
+
+
+def _is_exact(e: Expr) -> bool:
+    """Whether `e` is a scalar integer that sums may be made of: exact, or such that no part of it can wrap (as i ^ j in a layout)."""
+    if e.dtype.lanes > 1 or not e.dtype.is_integer:
+        return False
+    for node in () if e.exact else walk(e):
+        if node.dtype.is_integer and not node.exact:
+            low, high = constant_bounds(node)
+            if low is None or high is None or low <= node.dtype.low or high >= node.dtype.high:
+                return False
+    return True
 
 
 def _column(e: Expr, values: dict[Expr, Array | None], count: int) -> Array:

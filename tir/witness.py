@@ -332,6 +332,7 @@ def _evaluated(e: Expr, value: Callable[[Expr], Array | None]) -> Array | None:
 _OPERATIONS = _operations()
 _FUNCTIONS: dict[str, Callable[..., Array]] = {
     "wrap": lambda e, a: a,
+    "bitwise_xor": lambda e, a, b: a ^ b,
     "truncdiv": _divide(lambda a, b: np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))),
     "truncmod": _divide(np.fmod),
 }

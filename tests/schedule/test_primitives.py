@@ -354,6 +354,22 @@ def test_storage_align_of_an_axis_that_a_layout_moves():
     check_chain(s, A, C)
 
 
+@pytest.mark.parametrize("layout", [lambda i, j: [i, j ^ (i % 4)], lambda i, j: [i, ((j // 4) ^ (i % 8)) * 4 + j % 4]])
+def test_transform_layout_against_bank_conflicts(layout):
+    """Exclusive or: neighbours in a column come to lie in different places of their rows."""
+    A, B, C = two_dimensional_chain()
+    s = create_schedule(C.op)
+    s[B].transform_layout(layout)
+    s[C].vectorize(s[C].op.axis[1])
+    assert "allocate B: float32[6, 32]" in body_text(s, [A, C])
+    check_chain(s, A, C)
+    t = replay_trace(create_schedule(C.op), s.trace.to_json())
+    assert body_text(t, [A, C]) == body_text(s, [A, C]) and "^" in s.as_python()
+    a, c = np.random.default_rng(2).standard_normal((6, 20)).astype("f"), np.zeros((6, 20), "f")
+    tw.build(s, [A, C])(a, c)
+    np.testing.assert_array_equal(c, a * 2 + 1)
+
+
 def test_transform_layout_packs_and_rewrites_readers():
     A, B, C = two_dimensional_chain()
     s = create_schedule(C.op)

@@ -35,6 +35,8 @@ def leaf(rng, stage, kinds=("spatial", "reduce")):
 def some_layout(rng, rank):
     divided, by = rng.randrange(rank), rng.choice((2, 3, 8))
     order = rng.sample(range(rank), rank)
+    if rank > 1 and rng.random() < 0.3:
+        return lambda *i: [i[order[0]] ^ (i[order[1]] % by), *(i[d] for d in order[1:])]
     return lambda *i: [*(i[d] // by if d == divided else i[d] for d in order), i[divided] % by]
 
 
