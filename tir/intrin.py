@@ -54,7 +54,7 @@ INTRINSICS: dict[str, Intrinsic] = {
         Intrinsic("popcount", 1, "integer", "same", "np.bitwise_count(a)"),
         Intrinsic("bitwise_and", 2, "integer", "same", "a & b"),
         Intrinsic("bitwise_or", 2, "integer", "same", "a | b"),
-        Intrinsic("bitwise_xor", 2, "integer", "same", "a ^ b"),
+        Intrinsic("bitwise_xor", 2, "integer", "same", "a ^ b", exact=True),
         Intrinsic("bitwise_not", 1, "integer", "same", "~a"),
         Intrinsic("shift_left", 2, "integer", "same", "a << b"),
         Intrinsic("shift_right", 2, "integer", "same", "a >> b"),

@@ -9,6 +9,7 @@ import sys
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # tests are imported by path, without packages
@@ -136,6 +137,41 @@ def test_loops_over_registers_are_marked():
     s[B].compute_at(s[D], j)
     text = str(pipeline_for("cuda").run(lower_schedule(s, [D], "k"), TARGET, [Verify(2), StopAfter("unroll")]))
     assert text.count("in unrolled(8)") == 2, text
+
+
+def swizzled(layout):
+    """A tile of 32 rows of 32, copied by vectors and read by columns, from memory of that layout."""
+    A = te.placeholder((32, 32), name="A")
+    B = te.compute((32, 32), lambda i, j: A[j, i] + 1.0, name="B")
+    s = te.create_schedule(B.op)
+    S = s.cache_read(A, "shared", [B])
+    tx, ty = te.thread_axis((0, 32), "threadIdx.x"), te.thread_axis((0, 8), "threadIdx.y")
+    i, j = B.op.axis
+    rows, row = s[B].split(i, factor=8)
+    s[B].reorder(row, j, rows)
+    s[B].bind(row, ty)
+    s[B].bind(j, tx)
+    s[S].compute_at(s[B], j)
+    si, sj = s[S].op.axis
+    f, v = s[S].split(s[S].fuse(si, sj), factor=4)
+    f, t = s[S].split(f, factor=32)
+    _, u = s[S].split(f, factor=8)
+    s[S].bind(t, tx)
+    s[S].bind(u, ty)
+    s[S].vectorize(v)
+    s[S].transform_layout(layout)
+    return s, [A, B]
+
+
+@pytest.mark.parametrize(("layout", "conflict"), [(lambda i, j: [i, j], 32), (lambda i, j: [i, (j // 4 ^ i % 8) * 4 + j % 4], 4)])
+def test_swizzled_tiles_keep_their_vectors(layout, conflict):
+    s, args = swizzled(layout)
+    mod = tw.build(s, args, TARGET, check="memory")
+    a, b = np.random.default_rng(8).standard_normal((32, 32)).astype("f"), np.zeros((32, 32), "f")
+    mod(a, b)
+    np.testing.assert_array_equal(b, a.T + 1)
+    assert "*(float4 *)&A_shared" in mod.get_source() and mod.get_source().count("__syncthreads()") == 1
+    assert mod.report.max_bank_conflict == conflict
 
 
 def test_random_schedules_mean_the_same_after_every_pass():

@@ -47,6 +47,9 @@ class Hoist(Pass):
         return func.with_body(_Hoister(func, self.largest_tree).block(func.body))
 
 
+_ONE_INSTRUCTION = frozenset(("wrap", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "shift_left", "shift_right"))
+
+
 @dataclass
 class _Scope:
     """What surrounds a statement, one level: a loop, or a place that nothing may leave."""
@@ -223,7 +226,7 @@ class _Hoister:
         if cls is Load:
             return e.buffer not in self.on_stack
         if cls is Call:
-            return bool(e.name != "wrap")
+            return e.name not in _ONE_INSTRUCTION
         if cls is FloorDiv or cls is FloorMod:
             divisor = _divisor(e)
             return divisor is None or bool(divisor & (divisor - 1))

@@ -127,6 +127,8 @@ class _Narrower(Rewriter):
             return ramp(self.at_width(e.base, kind), self.at_width(e.stride, kind), e.dtype.lanes)
         if isinstance(e, Broadcast):
             return broadcast(self.at_width(e.value, kind), e.dtype.lanes)
+        if isinstance(e, Call):
+            return call(e.name, *[self.at_width(a, kind) for a in e.args])
         if isinstance(e, Choice):
             return e.make(self.rewrite(e.condition), self.at_width(e.then, kind), self.at_width(e.otherwise, kind))
         assert isinstance(e, Cast)
