@@ -263,7 +263,7 @@ class ExpressionWriter:
         elif not kind.is_float and kind.lanes == 1:
             function = SCALAR_INTEGER_FUNCTIONS.get(e.name, function)
         text = f"{self.constant(f'call_{e.name}_{kind}', function)}({', '.join(args)})"
-        if e.dtype.is_bool:
+        if e.dtype.is_bool or e.exact:
             return text
         if kind.lanes > 1:
             return f"{text}.astype({self.type(e.dtype)})"
