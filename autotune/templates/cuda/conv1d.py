@@ -10,8 +10,9 @@ from ....te.axis import thread_axis
 from ....te.library.operator import Operator
 from ...canonical import constant_shape
 from ...space import Config
-from .conv2d import Tile, local_sums, terms_knob, tile_knobs, weights_of_tile
+from .conv2d import Tile, terms_knob, tile_knobs, weights_of_tile
 from .general import general
+from .sums import local_sums
 from .threads import WARP, bind, copy_together
 
 

@@ -20,8 +20,9 @@ from ....te.axis import IterVar, thread_axis
 from ....te.library.operator import Operator, pair
 from ...canonical import constant_shape
 from ...space import Config
-from ..register_tile import sums_and_weights
+from .conv2d_nhwc import conv2d_nhwc
 from .general import general
+from .sums import local_sums
 from .threads import WARP, bind, copy_together, multiprocessors, one_axis
 
 _COLUMNS = (8, 16, 32)  # of a tile; a warp has WARP // columns rows of threads
@@ -75,9 +76,9 @@ SMALLEST = Tile(min(_COLUMNS), 1, 1, 1)
 
 def conv2d(cfg: Config, op: Operator) -> Schedule:
     """A schedule for a GPU of te.library.conv2d, quantized_conv2d or conv2d_transpose."""
-    out = op.output
     if op.options.get("layout", "NCHW") == "NHWC":
-        return general(cfg, op.args)
+        return conv2d_nhwc(cfg, op)
+    out = op.output
     channels = constant_shape(out)[1]
     group = channels // int(op.options.get("groups", 1))
     schedule = create_schedule(out.op)
@@ -108,18 +109,6 @@ def conv2d(cfg: Config, op: Operator) -> Schedule:
     patch(schedule, image, local, (local, step), tile, op)
     weights_of_tile(schedule, weights, local, (step, q), tile, "corq" if op.name == "conv2d_transpose" else "ocrq")
     return schedule
-
-
-def local_sums(schedule: Schedule, op: Operator) -> Any:
-    """The stage that sums, in registers; what its operands are made from is inlined."""
-    sums, _ = sums_and_weights(op)
-    for each in schedule.stages:
-        if not each.is_placeholder and each is not schedule[op.output] and each is not schedule[sums]:
-            each.compute_inline()
-    if sums is op.output:
-        return schedule[schedule.cache_write(sums, "local")]
-    schedule[sums].set_scope("local")
-    return schedule[sums]
 
 
 def tile_knobs(

@@ -12,8 +12,9 @@ from ....schedule.schedule import Schedule, create_schedule
 from ....te.library.operator import Operator
 from ...canonical import constant_shape
 from ...space import Config
-from .conv2d import SMALLEST, Tile, bind_tile, local_sums, patch, patch_shape, tile_knobs
+from .conv2d import SMALLEST, Tile, bind_tile, patch, patch_shape, tile_knobs
 from .general import general
+from .sums import local_sums
 
 
 def depthwise(cfg: Config, op: Operator) -> Schedule:

@@ -63,7 +63,7 @@ def kernel_of(stage: Any, threads: int) -> None:
         registers = stage.schedule[_first(stage.schedule.cache_write(list(stage.outputs), "local"))]
     loop = one_axis(stage, list(stage.op.axis)) if axes else stage.fuse()
     lanes = 16 // max(tensor.dtype.bytes for tensor in stage.outputs)
-    if stage.op.reducer is None and axes and isinstance(extent := axes[-1].dom.extent, int) and lanes > 1 and extent % lanes == 0:
+    if registers is None and stage.op.reducer is None and axes and isinstance(extent := axes[-1].dom.extent, int) and lanes > 1 and extent % lanes == 0:
         loop, lane = stage.split(loop, factor=lanes)
         stage.vectorize(lane)
     block, thread = stage.split(loop, factor=threads)

@@ -16,7 +16,7 @@ from ....te.axis import thread_axis
 from ....te.library.operator import Operator
 from ...canonical import constant_shape
 from ...space import Config
-from ..register_tile import sums_and_weights
+from .sums import local_sums
 from .tensor_cores import tensor_core_kind, tensor_core_matmul
 from .threads import WARP, bind, copy_together, multiprocessors, one_axis
 
@@ -31,17 +31,9 @@ def matmul(cfg: Config, op: Operator) -> Schedule:
     kind = tensor_core_kind(op, cfg.target)
     if kind is not None:
         return tensor_core_matmul(cfg, op, kind)
-    out = op.output
-    schedule = create_schedule(out.op)
-    stage = schedule[out]
-    sums, _ = sums_and_weights(op)
-    for each in schedule.stages:
-        if not each.is_placeholder and each is not stage and each is not schedule[sums] and each.op.reducer is None:
-            each.compute_inline()
-    local = schedule[schedule.cache_write(sums, "local")] if sums is out else schedule[sums]
-    if sums is not out:
-        local.set_scope("local")
-    product(cfg, schedule, stage, local, right_by_terms=op.name == "dense")
+    schedule = create_schedule(op.output.op)
+    local = local_sums(schedule, op)
+    product(cfg, schedule, schedule[op.output], local, right_by_terms=op.name == "dense")
     return schedule
 
 
