@@ -267,7 +267,8 @@ def _check_read(scan: StageLoops, reader: StageLoops, node: Load, origin: Sequen
         if found is None or not (analyzer.can_prove(le(begin, found[0])) and analyzer.can_prove(lt(found[1], end))):
             at = f"{scan.stage.attach.consumer.axis_name(attach_leaf(scan.stage))} of stage {scan.stage.attach.consumer.name}"
             raise ScheduleError(f"scan {scan.stage.name} is computed at axis {at}, for a part of its elements, but {reader.stage.name} reads {node}, "
-                                f"of which more is needed at each earlier step; use s[{scan.stage.name}].compute_root()")  # fmt: skip
+                                f"of which more is needed at each earlier step; use s[{scan.stage.name}].compute_root(), or, where a loop "
+                                "of the step was split by a factor that does not divide that part, one that does")  # fmt: skip
 
 
 def _place(loops: StageLoops, done: dict[Any, StageLoops], readers: Readers) -> None:

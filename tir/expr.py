@@ -17,6 +17,9 @@ What an expression means (the one place where this is said):
 
 Construct with the functions (`add`, `select`, `load` ...) or the operators, never with the classes: the functions fold constants, move
 constants to the right, write `a > b` as `b < a`, and keep vectors in the form of Ramp and Broadcast where they can.
+
+In order: the operators (ExprLike), the nodes, conversion, construction. They are one file since each needs the others: a node inherits the operators,
+which call the constructors, which make nodes.
 """
 
 from __future__ import annotations
