@@ -7,6 +7,7 @@ Flags of kernels, and what each changes:
     -ffp-contract=fast    a * b + c may be rounded once, as on a GPU
     -fno-math-errno, -fno-trapping-math, -fno-strict-aliasing    as for C (targets/toolchain.py)
     -fno-exceptions -fno-rtti    device code has neither
+    -fno-finite-loops     a loop without end is one, and no licence to remove code
     -g1, -fno-optimize-sibling-calls    lines, for errors and reports
 
 An instrumented build (`check=`) has besides, or instead:
@@ -15,6 +16,8 @@ An instrumented build (`check=`) has besides, or instead:
     -fsanitize=bounds     a call where an index leaves an array whose extent the compiler knows
     -fno-tree-vectorize -fno-tree-slp-vectorize -fno-store-merging    an access stays the access that the source has
     -fno-crossjumping -fno-tree-tail-merge -fno-code-hoisting -fno-ipa-icf    and stays in its line
+    -mllvm -sink-common-insts=0 -mllvm -hoist-common-insts=0                  the same for clang
+    -fno-sanitize-recover=bounds     clang relies on indices that it has judged, so the launch ends there
     -fno-builtin-memcpy ... --wrap   the C library's functions that touch memory come by the runtime
 """
 
@@ -41,7 +44,16 @@ _INCLUDE, _RUNTIME = _FOLDER / "include", _FOLDER / "runtime"
 SOURCE_NAME, ASSEMBLY_NAME, LIBRARY_NAME, RUNTIME_NAME, GRANULE_NAME = "kernel.cu", "kernel.s", "kernel.so", "runtime.so", "granule.txt"
 _COMMON = ("-std=gnu++17", "-O2", "-fPIC", "-shared", "-fno-exceptions", "-fno-rtti", "-fvisibility=hidden", "-fno-strict-aliasing")
 _RUNTIME_FLAGS = (*_COMMON, "-g1", "-U_FORTIFY_SOURCE", "-fno-threadsafe-statics")
-_KERNEL_FLAGS = (*_COMMON, "-g1", "-w", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fno-optimize-sibling-calls")
+_KERNEL_FLAGS = (
+    *_COMMON,
+    "-g1",
+    "-w",
+    "-march=native",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-ffp-contract=fast",
+    *("-fno-optimize-sibling-calls", "-fno-finite-loops"),
+)
 _WRAPPED = ("memcpy", "memset", "memmove")
 _CHECKED_FLAGS = (
     "-fsanitize=thread,bounds",
@@ -60,6 +72,7 @@ _GCC_CHECKED_FLAGS = (
     "-fno-tree-loop-distribute-patterns",
     "--param=tsan-instrument-func-entry-exit=0",
 )
+_CLANG_CHECKED_FLAGS = ("-fno-sanitize-recover=bounds", "-mllvm", "-sink-common-insts=0", "-mllvm", "-hoist-common-insts=0")
 _LINK_FLAGS = ("-lm", "-Wl,--wrap=__assert_fail", "-Wl,--wrap=abort")
 
 
@@ -139,7 +152,7 @@ def _compile(text: str, kernels: Sequence[str], arch: int, compiler: Compiler, r
     if cuda_source.has_host_code(text):
         flags += ["-include", "emulator_host.h"]
     if defines:
-        flags += [*defines, *_CHECKED_FLAGS, *(_GCC_CHECKED_FLAGS if compiler.family == "gcc" else ())]
+        flags += [*defines, *_CHECKED_FLAGS, *(_GCC_CHECKED_FLAGS if compiler.family == "gcc" else _CLANG_CHECKED_FLAGS)]
     front = [*compiler.command, "-x", "c++", *flags, SOURCE_NAME]
     back = [str(runtime.path), *_LINK_FLAGS, *(["-lstdc++"] if cuda_source.needs_standard_headers(text) else []), "-o", LIBRARY_NAME]
     # The runtime's name stands for the compiler and the headers; "native" means another thing on another processor.

@@ -1,5 +1,5 @@
-/* <cooperative_groups.h>: blocks, tiles of a warp, and the threads that are here together. Everything is made of barriers and warp functions, and inlined, so that reports name the
-   line of the kernel. A grid cannot be synchronised: the emulator runs its blocks one after the other. */
+/* <cooperative_groups.h>: blocks, tiles of a warp, and the threads that are here together. Everything is made of barriers and warp functions, and inlined,
+   so that reports name the line of the kernel. A grid cannot be synchronised: the emulator runs its blocks one after the other. */
 #pragma once
 
 #include "cuda_emulator.h"
@@ -84,7 +84,7 @@ struct coalesced_group {
   EMULATOR_METHOD unsigned int ballot(int predicate) const { return packed(__ballot_sync(lanes, predicate)); }
   template <class T> EMULATOR_METHOD unsigned int match_any(T value) const { return packed(__match_any_sync(lanes, value)); }
 };
-EMULATOR_METHOD coalesced_group coalesced_threads() { return coalesced_group{emulator_active_mask()}; }
+EMULATOR_METHOD coalesced_group coalesced_threads(int line = __builtin_LINE()) { return coalesced_group{emulator_active_mask(line)}; }
 
 template <class Group> EMULATOR_METHOD void sync(const Group& group) { group.sync(); }
 EMULATOR_METHOD void sync(const thread_block& block, int line = __builtin_LINE()) { block.sync(line); }

@@ -47,7 +47,7 @@ void emulator_collective(unsigned int mask, void* mine, EmulatorComplete* comple
 void emulator_collective_at(unsigned int mask, void* mine, EmulatorComplete* complete, unsigned long long argument, const void* where);
 void emulator_inactive(unsigned int lane, unsigned int source, const void* where); /* a lane gets the value of one that takes no part */
 
-unsigned int emulator_active_mask(void); /* the lanes that are here together */
+unsigned int emulator_active_mask(int line); /* the lanes that are here together */
 void emulator_fence(int scope);          /* 0: block, 1: device, 2: system */
 void emulator_yield(void);               /* lets the other threads of the block run */
 unsigned long long emulator_clock(void); /* nanoseconds */

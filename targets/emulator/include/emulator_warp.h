@@ -114,7 +114,7 @@ template <class T> EMULATOR_FUNCTION T __shfl_xor_sync(unsigned int mask, T valu
 
 EMULATOR_FUNCTION void emulator_sync_warp(unsigned int mask = 0xffffffffu) { EMULATOR_MEET(mask, nullptr, nullptr, 0); }
 #define __syncwarp(...) emulator_sync_warp(__VA_ARGS__)
-#define __activemask() emulator_active_mask()
+#define __activemask() emulator_active_mask(__LINE__)
 
 EMULATOR_FUNCTION unsigned int __ballot_sync(unsigned int mask, int predicate) {
   emulator_warp::Vote mine = {predicate != 0, 0};

@@ -150,7 +150,7 @@ static uint64_t extent_of(const char* type) { /* "'float [4][8]'": 4 */
   return extent;
 }
 
-static void index_out_of_bounds(const BoundsPlace* where, uintptr_t value, uintptr_t place) {
+static void index_out_of_bounds(const BoundsPlace* where, uintptr_t value, uintptr_t place, bool may_go_on) {
   Worker* worker = current_worker;
   if (!worker) return;
   const unsigned bits = 1u << (where->index->info >> 1);
@@ -163,13 +163,13 @@ static void index_out_of_bounds(const BoundsPlace* where, uintptr_t value, uintp
   finding.offset = uint64_t(index);
   finding.other_place = uint64_t(where->array->name);
   found(worker, finding);
-  if (index >= 0 ? uint64_t(index) - extent < FAR_BEYOND : uint64_t(-index) < FAR_BEYOND) return;
-  fail(worker, ERROR_WILD, reinterpret_cast<const void*>(place), "an index far beyond its array");
+  if (may_go_on && (index >= 0 ? uint64_t(index) - extent < FAR_BEYOND : uint64_t(-index) < FAR_BEYOND)) return;
+  fail(worker, ERROR_WILD, reinterpret_cast<const void*>(place), may_go_on ? "an index far beyond its array" : "an index beyond its array");
   abandon(worker);
 }
 
-EXPORT void __ubsan_handle_out_of_bounds(const BoundsPlace* where, uintptr_t value) { index_out_of_bounds(where, value, PLACE); }
-EXPORT void __ubsan_handle_out_of_bounds_abort(const BoundsPlace* where, uintptr_t value) { index_out_of_bounds(where, value, PLACE); }
+EXPORT void __ubsan_handle_out_of_bounds(const BoundsPlace* where, uintptr_t value) { index_out_of_bounds(where, value, PLACE, true); }
+EXPORT void __ubsan_handle_out_of_bounds_abort(const BoundsPlace* where, uintptr_t value) { index_out_of_bounds(where, value, PLACE, false); }
 
 /* ---- functions of the C library that a kernel may call (the linker's --wrap brings them here) */
 

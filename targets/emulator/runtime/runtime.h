@@ -80,7 +80,7 @@ struct Thread {
   uint3 index;
   uint32_t where;            /* 0: runs or may run; else what it waits for */
   const void* place;         /* ... and from where */
-  int line;                  /* of the barrier it waits at */
+  int line;                  /* of the barrier or __activemask() it waits at */
   unsigned mask;             /* the mask of the collective it waits in */
   uint32_t last_place;       /* its latest access since the last barrier, from the start of the library; 0: none */
   uint64_t visited[4];       /* places of accesses since the last barrier, hashed */

@@ -207,10 +207,9 @@ static void resolve_stuck(Worker* worker) {
     const unsigned warp_start = first / WARP * WARP;
     unsigned together = 0;
     for (unsigned i = first; i < warp_start + WARP && i < worker->block_threads; ++i)
-      if (worker->threads[i].where == WAITS_CONVERGENCE && worker->threads[i].place == thread.place) together |= 1u << (i - warp_start);
-    const void* place = thread.place;
+      if (worker->threads[i].where == WAITS_CONVERGENCE && worker->threads[i].line == thread.line) together |= 1u << (i - warp_start);
     for (unsigned i = first; i < warp_start + WARP && i < worker->block_threads; ++i)
-      if (together >> (i - warp_start) & 1 && worker->threads[i].place == place) {
+      if (together >> (i - warp_start) & 1) {
         worker->threads[i].where = 0;
         worker->threads[i].mask = together;
         set_bit(worker->ready, i);
@@ -344,11 +343,11 @@ void emulator_collective_at(unsigned mask, void* mine, EmulatorComplete* complet
   arrive(current_worker, mask, mine, complete, argument, where ? where : __builtin_return_address(0));
 }
 
-unsigned emulator_active_mask(void) {
+unsigned emulator_active_mask(int line) {
   Worker* worker = current_worker;
   Thread& thread = worker->threads[worker->current];
   thread.where = WAITS_CONVERGENCE;
-  thread.place = __builtin_return_address(0);
+  thread.line = line;
   clear_bit(worker->ready, worker->current);
   wait_here(worker);
   return thread.mask;
