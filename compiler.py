@@ -17,7 +17,7 @@ from .targets.module import Module, compile_module
 from .te.requirements import requirements
 from .te.tensor import Tensor
 from .tir.constants import split_constants
-from .tir.errors import ScheduleError, TargetError
+from .tir.errors import PipelineError, ScheduleError, TargetError
 from .tir.expr import Buffer, Var
 from .tir.passes import Instrument, Pipeline, default_instruments, pipeline_for
 from .tir.printer import expression_text
@@ -68,6 +68,10 @@ def _run_passes(
     dump: str | os.PathLike[str] | None = None,
     instruments: Iterable[Instrument] = (),
 ) -> Func:
+    if passes is not None and not isinstance(passes, Pipeline):
+        raise PipelineError(f"passes= is {passes!r}: expected a tir.passes.Pipeline, such as pipeline_for(target) with other passes")
+    if dump is not None and not isinstance(dump, (str, os.PathLike)):
+        raise PipelineError(f"dump= is {dump!r}: expected the path of a folder")
     pipeline = pipeline_for(target) if passes is None else passes
     return pipeline.run(func, target, [*default_instruments(dump), *instruments])
 

@@ -148,6 +148,10 @@ class Schedule(PaddingPrimitive):
         new._stage_of_op = {op: twins[stage] for op, stage in self._stage_of_op.items()}
         return new
 
+    def normalize(self) -> Schedule:
+        """As `copy`: what TVM's method of this name does (loops count from 0, attach points follow a split) holds here without it."""
+        return self.copy()
+
     # -------------------------------------------------------------------------------------------------------------- people
 
     def as_python(self) -> str:

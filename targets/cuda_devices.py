@@ -20,7 +20,7 @@ from .cuda_launch import GeneratedCuda, KernelLaunch, Parameter
 from .cuda_toolchain import CudaBuild
 from .dlpack import View
 from .emulator import Program
-from .timer import TimeResult, measure
+from .timer import TimeResult, check_repeats, measure
 
 _ALIGNMENT = 256  # bytes, of the workspace
 _LARGEST_NUMBER = 1_000_000
@@ -245,8 +245,7 @@ def measure_on_gpu(
     Without `flush_cache` two events surround the calls of a repeat, so that starting them overlaps with running them. With it each call stands between
     events of its own, after twice the bytes of the L2 cache were written.
     """
-    if repeat < 1 or (number is not None and number < 1):
-        raise ArgumentError(f"repeat and number are at least 1, found repeat={repeat}, number={number}")
+    check_repeats(repeat, number, min_repeat_ms)
     flushed_bytes = 2 * device.l2_bytes
     flushed = device.allocate(flushed_bytes) if flush_cache else 0
 

@@ -7,9 +7,11 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 
+from ..tir.dtype import whole_number
 from ..tir.errors import ArgumentError
 from ..tir.target import cache_bytes
 
@@ -53,14 +55,22 @@ def format_seconds(seconds: float) -> str:
     return f"{seconds / 1e-9:.3g} ns"
 
 
+def check_repeats(repeat: int, number: int | None, min_repeat_ms: float) -> None:
+    """An ArgumentError where nothing would be measured."""
+    counts = [whole_number(count) for count in ([repeat] if number is None else [repeat, number])]
+    if not all(count is not None and count >= 1 for count in counts):
+        raise ArgumentError(f"repeat and number are ints of at least 1, found repeat={repeat!r}, number={number!r}")
+    if not isinstance(min_repeat_ms, Real) or not 0 <= min_repeat_ms < math.inf:
+        raise ArgumentError(f"min_repeat_ms is {min_repeat_ms!r}: expected milliseconds, at least 0")
+
+
 def measure(call: Callable[[], object], *, repeat: int = 5, number: int | None = None, min_repeat_ms: float = 50, flush_cache: bool = False) -> TimeResult:
     """Time `call`: one warm-up, then `repeat` times the mean of `number` calls in a row.
 
     `number` None: as many as take at least `min_repeat_ms`. `flush_cache`: before each call, outside the time taken, memory twice the size
     of the last cache level is written, so that the call finds none of its data in a cache. A repeat or number below 1 is an ArgumentError.
     """
-    if repeat < 1 or (number is not None and number < 1):
-        raise ArgumentError(f"repeat and number are at least 1, found repeat={repeat}, number={number}")
+    check_repeats(repeat, number, min_repeat_ms)
     flush = _CacheFlush() if flush_cache else None
     call()
     if number is None:

@@ -51,11 +51,15 @@ def test_lower_shows_every_step(tmp_path):
     full = pipeline_for("c")
     short = Pipeline("short", start=full.start, passes=full.passes[:2], end=full.start)
     assert str(tw.lower(s, args, passes=short)) == str(stopped)
+    with pytest.raises(tw.PipelineError, match=r"passes= is \['flatten'\]: expected a tir.passes.Pipeline"):
+        tw.lower(s, args, passes=["flatten"])
+    with pytest.raises(tw.PipelineError, match="dump= is 3: expected the path of a folder"):
+        tw.lower(s, args, dump=3)
 
 
-def test_targets_without_a_generator_are_refused():
+def test_a_target_must_be_known_and_fit_the_schedule():
     s, args = doubled()
-    for target, words in (("cuda", "generator"), ("nosuch", "nosuch")):
+    for target, words in (("cuda", "outside any thread"), ("nosuch", "nosuch")):
         with pytest.raises(tw.TargetError, match=words):
             tw.build(s, args, target=target)
 

@@ -550,6 +550,7 @@ def test_copy_is_independent():
     s[B].compute_at(s[C], C.op.axis[0])
     before = body_text(s, [A, C])
     t = s.copy()
+    assert s.normalize() is not s and str(s.normalize()) == str(s)
     t[B].compute_inline()
     t[C].split(C.op.axis[0], factor=4)
     assert body_text(s, [A, C]) == before != body_text(t, [A, C])

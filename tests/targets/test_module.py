@@ -136,6 +136,9 @@ def test_time_evaluator_runs_long_enough_and_counts_calls():
     assert flushed.median > result.median
     with pytest.raises(ArgumentError, match="repeat=0"):
         module.time_evaluator(repeat=0)(*arrays)
+    for wrong, words in (({"number": "3"}, "number='3'"), ({"repeat": 1.5}, "repeat=1.5"), ({"min_repeat_ms": float("nan")}, "min_repeat_ms is nan")):
+        with pytest.raises(ArgumentError, match=words):
+            module.time_evaluator(**wrong)(*arrays)
 
 
 def test_export_and_load_in_another_process(tmp_path):
