@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from .compiler import build, lower
     from .schedule import Schedule, replay_trace
     from .targets.emulator import emulate_cuda
-    from .targets.module import Module, load_module
+    from .targets.libraries import load_module
+    from .targets.module import Module
     from .tir.target import Target
 
 __version__ = "0.1.0"
@@ -48,7 +49,7 @@ _WHEN_USED = {
     "Target": ".tir.target",
     "build": ".compiler",
     "emulate_cuda": ".targets.emulator",
-    "load_module": ".targets.module",
+    "load_module": ".targets.libraries",
     "lower": ".compiler",
     "replay_trace": ".schedule",
 }

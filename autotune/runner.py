@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ..targets.module import Module, load_module
+from ..targets.libraries import load_module
+from ..targets.module import Module
 from .process import Answer, serve
 from .verify import Array, Check
 

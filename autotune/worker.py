@@ -6,8 +6,6 @@ A template runs here and nowhere else while a search goes on: one that raises, a
 from __future__ import annotations
 
 import hashlib
-import os
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -47,9 +45,7 @@ def start(init: dict[str, Any], mark: Callable[[str], None]) -> Answer:
             return made | {"error": f"{type(error).__name__}: {error}"}
         source_hash = hashlib.sha256(module.get_source(task.target.kind).encode()).hexdigest()[:16]
         library = Path(init["folder"]) / f"{source_hash}.so"
-        # A copy, as the cache may drop its own while the search still needs it; renamed into place, as another worker may make the same one.
-        shutil.copyfile(module.library_path, f"{library}.{os.getpid()}")
-        os.replace(f"{library}.{os.getpid()}", library)
+        module.save(library)  # a copy, as the cache may drop its own while the search still needs it
         module.close()
         return made | {"status": "ok", "stage": None, "library": str(library), "source_hash": source_hash, "compile_s": time.perf_counter() - started}
 

@@ -6,10 +6,9 @@ It checks arguments, binds sizes and knows the launches; moving arrays and start
 from __future__ import annotations
 
 import ast
-import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from ..tir.target import Target
 from .arrays import ArgumentChecker, gpu_view_of, view_of
 from .constants import ConstantMemory
 from .cuda_devices import Closed, Device, Emulator, Gpu, Start
+from .cuda_files import DESCRIPTION, PTX, description_of
 from .cuda_launch import GeneratedCuda, Number
 from .cuda_toolchain import CudaBuild, compile_cuda
 from .dlpack import View
@@ -56,9 +56,18 @@ class CudaModule(Module):
 
     _generated: GeneratedCuda
 
-    def __init__(self, generated: GeneratedCuda, target: Target, check: str | None = None, constants: Sequence[ConstantMemory] = ()):
+    def __init__(
+        self,
+        generated: GeneratedCuda,
+        target: Target,
+        check: str | None = None,
+        constants: Sequence[ConstantMemory] = (),
+        build: CudaBuild | None = None,
+    ) -> None:
         super().__init__(generated.signature, target, generated)
         self.check = check
+        if build is not None:
+            self._build = build
         self._alignments = generated.alignments[len(generated.constants) :]
         self._constants = [
             View(memory.address, spec.dtype, tuple(int(extent) for extent in spec.shape), None, True, memory)
@@ -150,26 +159,31 @@ class CudaModule(Module):
         return evaluate_time
 
     def export_library(self, path: str | os.PathLike[str]) -> None:
-        """Write the cubin to `path`, and beside it (same name, ".json") how its kernels are launched: grids, blocks, parameters, dynamic shared memory.
+        """Write the cubin to `path`, and beside it (same name, ".json" and ".ptx") how its kernels are launched, and the code for GPUs to come.
 
-        A TargetError where nothing can be written there, or the module has constants, which a cubin does not carry.
+        The description has grids, blocks, parameters in order and dynamic shared memory; numbers that depend on sizes are expressions of them. `load_module`
+        reads it all back. A TargetError where nothing can be written there, or the module has constants, which a cubin does not carry.
         """
-        if self._constants:
-            raise TargetError(f"export_library: {self.name} has constant operands, which a cubin does not carry; build it without constants=")
         path = Path(path)
-        description = {
-            "name": self.name,
-            "target": self.target.options,
-            "arguments": [asdict(spec) for spec in self.signature],
-            "sizes": self.signature.sizes,
-            "workspace_bytes": self._generated.workspace,
-            "launches": [asdict(launch) for launch in self._generated.launches],
-        }
+        if path.suffix in (DESCRIPTION, PTX):
+            raise TargetError(
+                f"export_library({str(path)!r}): the files beside the cubin get the names with {DESCRIPTION} and {PTX}; give it another, as .cubin"
+            )
+        self._check_no_constants("export_library")
         try:
             replace_file(path, self._build.cubin_path.read_bytes())
-            replace_file(path.with_suffix(".json"), (json.dumps(description, indent=1) + "\n").encode())
+            replace_file(path.with_suffix(PTX), self._build.ptx_path.read_bytes())
+            replace_file(path.with_suffix(DESCRIPTION), description_of(self._generated, self.target, self._build).encode())
         except OSError as error:
             raise TargetError(f"export_library({str(path)!r}): {error.strerror}: {path.parent}") from None
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        self._check_no_constants("save")
+        replace_file(Path(path), description_of(self._generated, self.target).encode())
+
+    def _check_no_constants(self, what: str) -> None:
+        if self._constants:
+            raise TargetError(f"{what}: {self.name} has constant operands, which a cubin does not carry; build it without constants=")
 
     def close(self) -> None:
         self._device.close()

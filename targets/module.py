@@ -1,4 +1,4 @@
-"""`Module`: a compiled function that takes arrays. Made by `compile_module` from a generated source, or by `load_module` from a library
+"""`Module`: a compiled function that takes arrays. Made by `compile_module` from a generated source, or by `load_library` from a library
 file alone."""
 
 from __future__ import annotations
@@ -73,6 +73,10 @@ class Module:
 
     def export_library(self, path: str | os.PathLike[str]) -> None:
         """Write the compiled code to `path`, and beside it what says how to call it without Python."""
+        raise NotImplementedError
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to `path`, at once, what `load_module` needs on this machine; nothing beside it."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -156,6 +160,9 @@ class CModule(Module):
         except OSError as error:
             raise TargetError(f"export_library({str(path)!r}): {error.strerror}: {path.parent}") from None
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        replace_file(Path(path), self._library_content())
+
     def _library_content(self) -> bytes:
         generated, data = self._generated, None
         if generated is not None and self._constants:
@@ -227,16 +234,8 @@ def _compiled(generated: Generated, target: Target, data: bytes | None = None) -
     return compile_source(source, target, uses_openmp=generated.uses_openmp, libraries=generated.libraries, data=data)
 
 
-def load_module(path: str | os.PathLike[str]) -> Module:
-    """The module in a library that `Module.export_library` wrote, in this process or another; needs no compiler.
-
-    A file that is missing, was not built by Tilewright, or needs wider vectors than this machine has is a TargetError.
-    """
-    try:
-        path = os.path.abspath(os.fsdecode(path))
-        content = Path(path).read_bytes()
-    except (OSError, TypeError, ValueError) as error:  # ValueError: a null character in the name
-        raise TargetError(f"{path!r} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+def load_library(path: str, content: bytes) -> CModule:
+    """The module in a library of C, of which `content` is the file's. TargetErrors as of `load_module`."""
     # Looked for before loading, since loading a library runs code of it.
     if SIGNATURE_SYMBOL.encode() not in content:
         raise TargetError(f"{path} is not a library that Tilewright exported: it has no {SIGNATURE_SYMBOL}")

@@ -483,7 +483,7 @@ def test_everything_is_defined_behaviour(tmp_path):
             calls.append((str(build.library_path), str(tmp_path / f"{kind}{lanes}.npz")))
     code = f"""
 import numpy as np
-from tilewright.targets.module import load_module
+from tilewright.targets.libraries import load_module
 for library, arrays in {calls!r}:
     load_module(library)(*np.load(arrays).values())
 print("all calls done")

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilewright.targets.module import compile_module, load_module
+from tilewright.targets.libraries import load_module
+from tilewright.targets.module import compile_module
 from tilewright.tir import target as target_module
 from tilewright.tir.errors import ArgumentError, TargetError
 from tilewright.tir.target import Target
@@ -145,7 +146,7 @@ def test_export_and_load_in_another_process(tmp_path):
     compile_module(kernels.matmul(3, 3, 3), TARGET).export_library(tmp_path / "mm.so")
     code = f"""
 import numpy as np
-from tilewright.targets.module import load_module
+from tilewright.targets.libraries import load_module
 module = load_module({str(tmp_path / "mm.so")!r})
 a, c = np.ones((3, 3), "f"), np.empty((3, 3), "f")
 module(a, a, c)

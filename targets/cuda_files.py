@@ -1,0 +1,65 @@
+"""A CUDA function as files: its description in JSON (source, arguments, launches), and beside it, where it was exported, the cubin and the PTX."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ..tir.errors import TargetError
+from ..tir.target import Target
+from .cuda_launch import GeneratedCuda, KernelLaunch, Parameter
+from .cuda_toolchain import CudaBuild, KernelUsage
+from .generated import ArgumentSpec, SizeRequirement
+
+_MARK = "tilewright_cuda"  # the first key of the file; its value is the version of what follows
+_VERSION = 1
+DESCRIPTION, CUBIN, PTX = ".json", ".cubin", ".ptx"
+
+
+def is_description(content: bytes) -> bool:
+    """Whether the content of a file is a description of a CUDA function."""
+    return content.lstrip().startswith(b"{") and f'"{_MARK}"'.encode() in content[:64]
+
+
+def is_cubin(content: bytes) -> bool:
+    """Whether it is machine code of a GPU: an ELF file for the machine EM_CUDA."""
+    return content[:4] == b"\x7fELF" and content[18:20] == b"\xbe\x00"
+
+
+def description_of(generated: GeneratedCuda, target: Target, build: CudaBuild | None = None) -> str:
+    """What `read_description` reads back."""
+    usage = {} if build is None else {name: asdict(each) for name, each in build.usage.items()}
+    return json.dumps({_MARK: _VERSION, "target": target.options, **asdict(generated), "usage": usage}, indent=1) + "\n"
+
+
+def read_description(text: str, origin: str) -> tuple[GeneratedCuda, Target, dict[str, KernelUsage]]:
+    """The function, its target, and what its kernels take, if that was known. A TargetError names `origin` where it is of another version or damaged."""
+    try:
+        data = json.loads(text)
+        version = data.pop(_MARK)
+        if version != _VERSION:
+            raise TargetError(f"{origin} was written by a Tilewright whose files are of version {version}, ours are {_VERSION}: build it again")
+        target = Target.from_json(json.dumps(data.pop("target")))
+        usage = {name: KernelUsage(**each) for name, each in data.pop("usage").items()}
+        fields: dict[str, Any] = {
+            key: tuple(ArgumentSpec(**{**each, "shape": tuple(each["shape"])}) for each in data.pop(key)) for key in ("arguments", "constants")
+        }
+        launches = tuple(
+            KernelLaunch(
+                each["name"], tuple(each["grid"]), tuple(each["block"]), tuple(Parameter(**p) for p in each["parameters"]), each["dynamic_shared_bytes"]
+            )
+            for each in data.pop("launches")
+        )
+        requirements = tuple(SizeRequirement(**{**each, "extents": tuple(each["extents"])}) for each in data.pop("requirements"))
+        fields.update({key: tuple(data.pop(key)) for key in ("sizes", "libraries", "alignments")})
+        return GeneratedCuda(**data, **fields, launches=launches, requirements=requirements), target, usage
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise TargetError(f"{origin}: it cannot be read as a CUDA function ({error!r}): not written by Tilewright, or damaged") from None
+
+
+def exported_build(path: Path, usage: dict[str, KernelUsage]) -> CudaBuild | None:
+    """The code beside a description, None where there is none."""
+    cubin, ptx = path.with_suffix(CUBIN), path.with_suffix(PTX)
+    return CudaBuild(cubin, ptx, path, usage, 0.0, True) if cubin.exists() and ptx.exists() else None
