@@ -8,6 +8,7 @@ from operator_cases import CASES
 import tilewright as tw
 from tilewright import autotune
 from tilewright.autotune.verify import make_check
+from tilewright.compiler import generate
 
 EMULATOR = tw.Target("cuda", arch="sm_90", device="emulator", threads=2)
 FAULTS = ("races", "out_of_bounds", "uninitialised", "divergence")
@@ -34,3 +35,23 @@ def test_default_and_random_candidates_are_right_and_clean(name: str, sizes: tup
             run_checked(task.instantiate(decisions), check)
         except tw.TargetError as error:  # more shared memory than a block can have
             assert "shared" in str(error), error
+
+
+LARGE: list[tuple[str, tuple, dict]] = [
+    ("matmul", (1024, 1024, 1024), {"dtype": "float64"}),
+    ("conv1d", (8, 64, 1024, 64, 9), {"padding": 1}),
+    ("conv2d", (1, 3, 224, 224, 64, 7, 7), {"stride": 2, "padding": 3}),
+    ("conv2d", (1, 64, 56, 56, 64, 5, 5), {"layout": "NHWC"}),
+    ("depthwise_conv2d", (1, 128, 56, 56, 9, 9), {"stride": 2}),
+    ("attention", (1, 8, 512, 512, 64), {}),
+    ("flash_attention", (1, 8, 1024, 1024, 64), {}),
+]
+
+
+@pytest.mark.parametrize(("name", "sizes", "options"), LARGE, ids=[f"{case[0]}{number}" for number, case in enumerate(LARGE)])
+def test_candidates_keep_within_what_a_block_can_have(name: str, sizes: tuple, options: dict) -> None:
+    target = tw.Target("cuda", arch="sm_75")  # which has least shared memory
+    task = autotune.Task(name, sizes, target=target, **options)
+    for seed in range(5):
+        candidate = task.instantiate(task.space.sample(random.Random(seed)))
+        generate(candidate.schedule, candidate.tensors, target, name="kernel")  # raises TargetError beyond a limit

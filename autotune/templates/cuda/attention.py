@@ -39,6 +39,8 @@ def flash_attention(cfg: Config, op: Operator) -> Schedule:
     wanted = [(r, y) for r, y in fitting if r * y <= max(8, query_rows)] or fitting
     rows = cfg.define_knob("rows_of_a_thread", _ROWS_OF_A_THREAD, default=max(wanted)[0] if wanted else 1).val
     along_y = cfg.define_knob("threads_along_rows", _ALONG_Y, default=max(wanted)[1] if wanted else 2).val
+    if fitting:
+        cfg.constrain(["rows_of_a_thread", "threads_along_rows"], lambda *chosen: chosen in fitting)
     along_x = max(n for n in _ALONG_X if n <= depth)
     threads = {"threadIdx.y": along_y, "threadIdx.x": along_x}
 
@@ -131,7 +133,7 @@ def attention(cfg: Config, op: Operator) -> Schedule:
     element = stage["T"].outputs[0].dtype.bytes
     most = cfg.target.gpu.shared_bytes_per_block // (2 * element * (keys + 1) + 8 * element)
     default = max((n for n in _ALONG_Y if n <= min(most, 16)), default=1)
-    along_y = cfg.define_knob("threads_along_rows", (1, *_ALONG_Y), default=default).val
+    along_y = cfg.define_knob("threads_along_rows", [n for n in (1, *_ALONG_Y) if n <= max(1, most)], default=default).val
 
     stage["S"].compute_inline()
     out = stage["O"]
