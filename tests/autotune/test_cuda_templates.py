@@ -14,6 +14,21 @@ EMULATOR = tw.Target("cuda", arch="sm_90", device="emulator", threads=2)
 FAULTS = ("races", "out_of_bounds", "uninitialised", "divergence")
 
 
+ALIGNED: list[tuple[str, tuple, dict]] = [  # sizes of whole vectors and tiles, which other code serves
+    ("matmul", (64, 64, 32), {}),
+    ("gemv", (5, 2048), {}),
+    ("sum", (5, 2048), {"dtype": "float16", "acc_dtype": "float32"}),
+    ("argmax", (3, 2048), {}),
+    ("layer_norm", (3, 1024), {"affine": True}),
+    ("softmax", (3, 1024), {}),
+    ("conv1d", (2, 16, 64, 32, 3), {"padding": 1}),
+    ("conv2d", (1, 16, 16, 16, 32, 3, 3), {"padding": 1}),
+    ("conv2d", (1, 16, 8, 16, 64, 3, 3), {"padding": 1, "layout": "NHWC"}),
+    ("conv2d", (1, 32, 8, 8, 32, 1, 1), {}),
+    ("conv2d_im2col", (1, 16, 8, 8, 32, 3, 3), {"padding": 1}),
+]
+
+
 def run_checked(candidate, check) -> None:
     module = tw.build(candidate.schedule, candidate.tensors, target=EMULATOR, check="race")
     arguments = check.arguments()
@@ -24,7 +39,7 @@ def run_checked(candidate, check) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered in sqrt")  # a reference given a negative variance, before positive inputs
-@pytest.mark.parametrize(("name", "sizes", "options"), CASES, ids=[f"{case[0]}{number}" for number, case in enumerate(CASES)])
+@pytest.mark.parametrize(("name", "sizes", "options"), [*CASES, *ALIGNED], ids=[f"{case[0]}{number}" for number, case in enumerate([*CASES, *ALIGNED])])
 def test_default_and_random_candidates_are_right_and_clean(name: str, sizes: tuple, options: dict) -> None:
     task = autotune.Task(name, sizes, target=EMULATOR, **options)
     check = make_check(task.tensors, task.reference, seed=1)

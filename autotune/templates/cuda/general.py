@@ -16,7 +16,8 @@ from ....schedule.schedule import Schedule, create_schedule
 from ....te.axis import thread_axis
 from ....te.op import ComputeOp
 from ....te.tensor import Tensor
-from ...canonical import output_operations
+from ....tir.visit import loads_of
+from ...canonical import constant_shape, output_operations
 from ...space import Config
 from .threads import WARP, bind, one_axis, points, power_of_two
 
@@ -85,8 +86,27 @@ def _terms(stage: Any) -> int:
 
 
 def reduce_together(stage: Any, threads: int) -> None:
-    """The reduction of a stage shared among the threads of a block: neighbouring threads take neighbouring terms."""
-    axes = list(stage.op.reduce_axis)
-    term = one_axis(stage, axes)
+    """The reduction of a stage shared among the threads of a block: neighbouring threads take neighbouring terms, several at once where that is possible."""
+    term = one_axis(stage, list(stage.op.reduce_axis))
+    lines, lanes = _lines(stage, threads)
+    if lines:
+        term, _ = stage.split(term, factor=lanes)
     _, thread = stage.split(term, factor=threads)
     stage.bind(thread, thread_axis((0, threads), "threadIdx.x"))
+    for tensor in lines:
+        read = stage.schedule[stage.schedule.cache_read(tensor, "local", [stage])]
+        read.compute_at(stage, thread)
+        read.vectorize(read.op.axis[-1])
+
+
+def _lines(stage: Any, threads: int) -> tuple[list[Tensor], int]:
+    """The inputs of a reduction whose terms are neighbours in memory, and how many of them a thread reads at once; none where that is not all of the time."""
+    inputs = [tensor for tensor in stage.op.input_tensors if stage.schedule[tensor].is_placeholder]
+    if len(stage.op.reduce_axis) != 1 or not inputs:
+        return [], 1
+    (k,) = stage.op.reduce_axis
+    lanes = 16 // max(tensor.dtype.bytes for tensor in inputs)
+    loads = [load for value in stage.op.body for load in loads_of(value)]
+    lines = [tensor for tensor in inputs if all(load.indices[-1] is k.var for load in loads if load.buffer is tensor.buffer)]
+    whole = k.dom.extent % (lanes * threads) == 0 and all(constant_shape(tensor)[-1] % lanes == 0 for tensor in lines)
+    return (lines, lanes) if whole and lanes > 1 else ([], 1)
