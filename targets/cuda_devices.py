@@ -230,11 +230,13 @@ class Gpu:
     def close(self) -> None:
         """Modules go when nobody has them; memory is given back."""
         with self._lock:
-            for ordinal, size, address in self._workspaces:
-                if size:
-                    with driver(ordinal).current():
-                        driver(ordinal).free(address)
+            held = [(ordinal, address) for ordinal, size, address in self._workspaces if size]
+            held += [(ordinal, address) for (ordinal, _), address in self._constants.items()]
+            for ordinal, address in held:
+                with driver(ordinal).current():
+                    driver(ordinal).free(address)
             self._workspaces.clear()
+            self._constants.clear()
 
 
 def measure_on_gpu(

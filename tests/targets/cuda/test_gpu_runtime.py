@@ -255,3 +255,5 @@ def test_constants_go_to_the_device_once(gpu):
         module(np.full(256, 2, "f"), b)
         np.testing.assert_array_equal(b, 2 * w)
         assert len(gpu.memory) == 1
+    module.close()
+    assert gpu.memory == {}
