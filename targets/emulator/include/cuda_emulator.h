@@ -93,7 +93,8 @@ namespace emulator_entry {
    with 1 << 25 where that is const. */
 template <class T> struct Class { static constexpr unsigned value = 0; };
 #define EMULATOR_CLASS(type, number) template <> struct Class<type> { static constexpr unsigned value = number << 16; };
-EMULATOR_CLASS(bool, 1) EMULATOR_CLASS(unsigned char, 1) EMULATOR_CLASS(unsigned short, 1) EMULATOR_CLASS(unsigned int, 1) EMULATOR_CLASS(unsigned long, 1) EMULATOR_CLASS(unsigned long long, 1)
+EMULATOR_CLASS(bool, 1) EMULATOR_CLASS(unsigned char, 1) EMULATOR_CLASS(unsigned short, 1) EMULATOR_CLASS(unsigned int, 1)
+EMULATOR_CLASS(unsigned long, 1) EMULATOR_CLASS(unsigned long long, 1)
 EMULATOR_CLASS(char, 2) EMULATOR_CLASS(signed char, 2) EMULATOR_CLASS(short, 2) EMULATOR_CLASS(int, 2) EMULATOR_CLASS(long, 2) EMULATOR_CLASS(long long, 2)
 EMULATOR_CLASS(float, 3) EMULATOR_CLASS(double, 3)
 #undef EMULATOR_CLASS
@@ -104,7 +105,9 @@ template <class T> struct Plain<const volatile T> { using type = T; static const
 template <class T> struct Parameter { static constexpr unsigned value = Class<typename Plain<T>::type>::value | (unsigned)sizeof(T); };
 template <> struct Parameter<void*> { static constexpr unsigned value = 1 << 24; };
 template <> struct Parameter<const void*> { static constexpr unsigned value = 1 << 24 | 1 << 25; };
-template <class T> struct Parameter<T*> { static constexpr unsigned value = 1 << 24 | Plain<T>::is_const | Class<typename Plain<T>::type>::value | (unsigned)sizeof(T); };
+template <class T> struct Parameter<T*> {
+  static constexpr unsigned value = 1 << 24 | Plain<T>::is_const | Class<typename Plain<T>::type>::value | (unsigned)sizeof(T);
+};
 template <class T> struct Parameter<T* __restrict> : Parameter<T*> {};
 template <class T> struct Argument { using type = T; };
 template <class T> struct Argument<T&> { using type = T; };

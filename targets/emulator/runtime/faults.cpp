@@ -50,7 +50,8 @@ static void on_fault(int signal, siginfo_t* info, void* context) {
   const uintptr_t address = uintptr_t(info->si_addr);
   const bool stack = (signal == SIGSEGV || signal == SIGBUS) && address - worker->stacks_low < worker->stacks_bytes;
   worker->launch->error_address = uint64_t(address);
-  fail(worker, stack ? ERROR_STACK : ERROR_SIGNAL, interrupted_at(context), signal == SIGFPE ? "an integer division by zero" : signal == SIGILL ? "an illegal instruction" : "an address that is not mapped");
+  const char* what = signal == SIGFPE ? "an integer division by zero" : signal == SIGILL ? "an illegal instruction" : "an address that is not mapped";
+  fail(worker, stack ? ERROR_STACK : ERROR_SIGNAL, interrupted_at(context), what);
   siglongjmp(worker->rescue, 1);
 }
 

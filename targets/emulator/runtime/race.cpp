@@ -16,7 +16,8 @@ static bool ordered(const Worker* worker, uint32_t now, uint32_t before, uint32_
   return time < worker->warp[now / WARP].synchronised || time < worker->threads[now].known[before % WARP];
 }
 
-static void report(Worker* worker, Kind kind, const Where& where, size_t size, int access, uint32_t place, uint32_t other_thread, int other_access, uint32_t other_place,
+static void report(Worker* worker, Kind kind, const Where& where, size_t size, int access, uint32_t place, uint32_t other_thread, int other_access,
+                   uint32_t other_place,
                    uint64_t other_block) {
   const Launch* launch = worker->launch;
   Finding finding = finding_here(worker);
@@ -35,9 +36,11 @@ static void report(Worker* worker, Kind kind, const Where& where, size_t size, i
 
 /* Between threads of one block. A flag in memory may order them where the first made a fence after its access and the second an atomic operation before:
    that is not looked into. */
-static void conflict(Worker* worker, const Where& where, size_t size, int access, uint32_t place, uint32_t other, int other_access, uint32_t other_place, uint32_t other_time) {
+static void conflict(Worker* worker, const Where& where, size_t size, int access, uint32_t place, uint32_t other, int other_access,
+                     uint32_t other_place, uint32_t other_time) {
   const bool flagged = other != ~0u && worker->threads[other].fence_time > other_time && worker->threads[worker->current].atomic_time >= worker->barrier_time;
-  report(worker, flagged ? FENCED : where.space == SPACE_SHARED ? RACE_SHARED : RACE_GLOBAL, where, size, access, place, other, other_access, other_place, worker->block);
+  const Kind kind = flagged ? FENCED : where.space == SPACE_SHARED ? RACE_SHARED : RACE_GLOBAL;
+  report(worker, kind, where, size, access, place, other, other_access, other_place, worker->block);
 }
 
 /* The block that this worker ran at a time; ~0: not known. */
@@ -194,7 +197,8 @@ void race_forget(Worker* worker, uintptr_t address, size_t size, uintptr_t place
   where.space = SPACE_LOCAL;
   if (!shadow_find(worker, address, size, 1, place, &where) || where.space != SPACE_SHARED) return;
   Cell* cell = worker->shadow.shared + where.cell;
-  for (size_t i = 0; i < (size + (size_t(1) << worker->launch->granule_shift) - 1) >> worker->launch->granule_shift; ++i) cell[i].write_time = cell[i].atomics.time = 0;
+  const unsigned shift = worker->launch->granule_shift;
+  for (size_t i = 0; i < (size + (size_t(1) << shift) - 1) >> shift; ++i) cell[i].write_time = cell[i].atomics.time = 0;
 }
 
 /* ---- what orders */

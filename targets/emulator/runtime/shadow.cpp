@@ -36,7 +36,8 @@ bool shadow_begin(Worker* worker) {
     const bool in_tls = memory.kind == MEMORY_SHARED || (memory.kind == MEMORY_IGNORED && memory.address < launch->tls_bytes);
     if (in_tls) {
       const uint16_t owner = memory.kind == MEMORY_SHARED ? uint16_t(i + 1) : IGNORED_OWNER;
-      for (uint64_t granule = memory.address >> launch->granule_shift; granule << launch->granule_shift < memory.address + memory.size; ++granule) shadow.owner[granule] = owner;
+      const uint32_t shift = launch->granule_shift;
+      for (uint64_t granule = memory.address >> shift; granule << shift < memory.address + memory.size; ++granule) shadow.owner[granule] = owner;
     } else if (memory.kind == MEMORY_DYNAMIC) {
       shadow.dynamic_memory = i;
     } else {
