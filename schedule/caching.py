@@ -185,21 +185,7 @@ class CachingPrimitives:
         op = stage.compute_op("rfactor")
         if isinstance(tensor, (list, tuple)):
             self._check_all_outputs(stage, tensors, what)
-        if op.reducer is None:
-            raise ScheduleError(f"{what}: stage {stage.name} is not a reduction")
-        stage.leaf(axis, "rfactor")
-        if axis.kind == "spatial":
-            raise ScheduleError(f"{what}: axis {stage.axis_name(axis)} is a data-parallel axis; give a reduce axis of stage {stage.name}")
-        if not op.reducer.associative:
-            raise ScheduleError(f"{what}: reducer {op.reducer.name} is declared associative=False, so its order matters and it cannot be factored")
-        if isinstance(factor_axis, bool) or not isinstance(factor_axis, int) or not 0 <= factor_axis <= len(op.axis):
-            raise ScheduleError(f"{what}: factor_axis must be from 0 to {len(op.axis)}, found {factor_axis!r}")
-        asked = stage.asked_of(axis)
-        if asked is not None:
-            raise ScheduleError(f"{what}: axis {stage.axis_name(axis)} {asked}; factor first, then mark axes of the new stage")
-        if stage.prefetches:
-            prefetched = stage.prefetches[0][0].name
-            raise ScheduleError(f"{what}: stage {stage.name} prefetches {prefetched}, which the new stage will read; factor first, then prefetch")
+        _check_factoring(stage, axis, factor_axis, what)
         reduce_leaves = [leaf for leaf in stage.leaf_iter_vars if leaf.kind != "spatial"]
         self._nobody_attached_to(stage, reduce_leaves, what)
         remaining = [leaf for leaf in reduce_leaves if leaf is not axis]
@@ -259,6 +245,26 @@ class CachingPrimitives:
             assert axis.dom is not None
             mapping[axis.var] = add(as_expr(axis.dom.min), position[axis])
         return condition
+
+
+def _check_factoring(stage: Any, axis: IterVar, factor_axis: Any, what: str) -> None:
+    """A ScheduleError where a reduction cannot be factored along an axis."""
+    op = stage.op
+    if op.reducer is None:
+        raise ScheduleError(f"{what}: stage {stage.name} is not a reduction")
+    stage.leaf(axis, "rfactor")
+    if axis.kind == "spatial":
+        raise ScheduleError(f"{what}: axis {stage.axis_name(axis)} is a data-parallel axis; give a reduce axis of stage {stage.name}")
+    if not op.reducer.associative:
+        raise ScheduleError(f"{what}: reducer {op.reducer.name} is declared associative=False, so its order matters and it cannot be factored")
+    if isinstance(factor_axis, bool) or not isinstance(factor_axis, int) or not 0 <= factor_axis <= len(op.axis):
+        raise ScheduleError(f"{what}: factor_axis must be from 0 to {len(op.axis)}, found {factor_axis!r}")
+    asked = stage.asked_of(axis)
+    if asked is not None:
+        raise ScheduleError(f"{what}: axis {stage.axis_name(axis)} {asked}; factor first, then mark axes of the new stage")
+    if stage.prefetches:
+        prefetched = stage.prefetches[0][0].name
+        raise ScheduleError(f"{what}: stage {stage.name} prefetches {prefetched}, which the new stage will read; factor first, then prefetch")
 
 
 def _inward(relation: Relation, position: dict[IterVar, Expr], extents: dict[IterVar, Any], condition: Expr | None) -> Expr | None:

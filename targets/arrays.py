@@ -24,6 +24,7 @@ _OUR_NAMES = {"bfloat16": "bfloat16", "float8_e4m3fn": "float8_e4m3", "float8_e5
 _ITEM_BYTES = {"bfloat16": 2, "float8_e4m3": 1, "float8_e5m2": 1}
 
 _KNOWN_SHAPES_KEPT = 256
+_MASKED = "has a mask, which a kernel cannot see; pass .filled(value) or .data"
 
 _address_of = ctypes.addressof
 # Typed so because NumPy declares no buffer interface below Python 3.12.
@@ -202,7 +203,7 @@ def gpu_view_of(argument: Any) -> View | None:
 
 def _view_of_numpy(array: np.ndarray[Any, Any]) -> View:
     if isinstance(array, np.ma.MaskedArray):
-        raise ArgumentError("has a mask, which a kernel cannot see; pass .filled(value) or .data")
+        raise ArgumentError(_MASKED)
     strides = None if array.flags.c_contiguous else array.strides
     address = array.__array_interface__["data"][0]
     return View(address, _numpy_dtype_name(array.dtype), array.shape, strides, not array.flags.writeable, array)
@@ -210,6 +211,8 @@ def _view_of_numpy(array: np.ndarray[Any, Any]) -> View:
 
 def _view_of_interface(argument: Any) -> View:
     interface = argument.__array_interface__
+    if interface.get("mask") is not None:
+        raise ArgumentError(_MASKED)
     data = interface.get("data")
     if not isinstance(data, tuple):
         raise ArgumentError("exports a copy of its data through the array interface, not its memory; pass np.asarray of it")

@@ -220,6 +220,8 @@ def test_interfaces_that_contradict_themselves(mm, arrays):
         mm((OnlyInterface(**{**said, "strides": (4,)}), b, c))
     with pytest.raises(ArgumentError, match=r"'A': its memory is said to be at address 0, for the shape \(4, 6\)"):
         mm((OnlyInterface(**{**said, "data": (0, False)}), b, c))
+    with pytest.raises(ArgumentError, match=r"OnlyInterface has a mask"):
+        mm((OnlyInterface(**{**said, "mask": OnlyInterface(**said)}), b, c))
 
 
 def test_masked_arrays_are_refused(mm, arrays):
