@@ -21,8 +21,20 @@ from ...canonical import constant_shape
 from ...space import Config
 from .threads import WARP, bind, copy_together, multiprocessors, one_axis
 
-_TILES = [(128, 128, 2, 4), (128, 64, 2, 2), (64, 128, 2, 2), (64, 64, 2, 2), (32, 64, 1, 2), (32, 32, 1, 2), (16, 32, 1, 2), (16, 16, 1, 1)]
+_TILES = [
+    (128, 128, 2, 2),
+    (128, 256, 2, 4),
+    (128, 128, 2, 4),
+    (128, 64, 2, 2),
+    (64, 128, 2, 2),
+    (64, 64, 2, 2),
+    (32, 64, 1, 2),
+    (32, 32, 1, 2),
+    (16, 32, 1, 2),
+    (16, 16, 1, 1),
+]
 """Rows and columns of a block, warps along both."""
+_WIDE = (0, 1)  # of these, a warp has 64 x 64: it reads least from shared memory for a product, and takes most registers
 _ROW_BYTES = 16  # what one lane gives ldmatrix the address of
 
 
@@ -46,12 +58,13 @@ def tensor_core_matmul(cfg: Config, op: Operator, kind: TensorCoreKind) -> Sched
     tile = cfg.define_knob("tile", fitting, default=_default_tile(shape, fitting, multiprocessors(cfg.target))).val
     rows, columns, warps_y, warps_x = _TILES[tile]
     panel = kind.terms * cfg.define_knob("tiles_of_terms", [1, 2, 4], default=2).val
-    buffers = cfg.define_knob("buffers", [1, 2, 3, 4], default=3 if cfg.target.gpu.has_async_copy else 2).val
+    steps = -(-constant_shape(op.args[0])[-1] // panel)
+    buffers = cfg.define_knob("buffers", [1, 2, 3, 4], default=max(1, min(steps, 3 if cfg.target.gpu.has_async_copy else 2))).val
 
     def fits(tile: int, tiles_of_terms: int, buffers: int) -> bool:
         rows, columns = _TILES[tile][:2]
         panels = buffers * (rows + columns) * (tiles_of_terms * kind.terms * kind.bytes + 2 * _ROW_BYTES)
-        staged = rows * (columns + 32) * 4 if shape[-2] % rows or shape[-1] % columns else 0
+        staged = 0 if _is_whole(shape, tile) else rows * (columns + 32) * 4
         return bool(panels + staged <= cfg.target.gpu.shared_bytes_per_block)
 
     cfg.constrain(["tile", "tiles_of_terms", "buffers"], fits)
@@ -61,7 +74,7 @@ def tensor_core_matmul(cfg: Config, op: Operator, kind: TensorCoreKind) -> Sched
     sums, left, right = schedule.pad(out, *[1] * (len(shape) - 2), rows, columns, panel)
     left_tile, right_tile = (schedule[schedule.cache_read(each, f"wmma.matrix_{side}", [sums])] for each, side in ((left, "a"), (right, "b")))
     warp_tile = rows // warps_y, columns // warps_x
-    if shape[-2] % rows or shape[-1] % columns:
+    if not _is_whole(shape, tile):
         finished = schedule[schedule.cache_read(sums, "shared", [out])]
         element, block = _blocks(schedule[out], rows, columns)
         copy_together(schedule[out], threads, math.gcd(shape[-1], 4), element)
@@ -127,6 +140,7 @@ def _products(stage: Any, panel: int, terms: int, intrinsic: str) -> tuple[Any, 
     tile_i, row = stage.split(i, factor=ROWS)
     tile_j, column = stage.split(j, factor=COLUMNS)
     stage.reorder(*batch, step, part, tile_i, tile_j, row, column, term)
+    stage.unroll(part)
     stage.tensorize(row, intrinsic)
     return step, part
 
@@ -160,8 +174,14 @@ def _turned(schedule: Schedule, operand: Tensor, stage: Any, threads: dict[str, 
         registers.vectorize(registers.op.axis[-1])
 
 
+def _is_whole(shape: tuple[int, ...], tile: int) -> bool:
+    """Whether tiles end where the result does."""
+    return shape[-2] % _TILES[tile][0] == 0 and shape[-1] % _TILES[tile][1] == 0
+
+
 def _default_tile(shape: tuple[int, ...], fitting: list[int], wanted: int) -> int:
     """The largest tile of which there are `wanted`, so as to occupy the multiprocessors; of a small result, one of 64 x 64 or less."""
     *batch, rows, columns = shape
+    fitting = [n for n in fitting if n not in _WIDE or _is_whole(shape, n)]  # what is staged in shared memory leaves room for one block: of more warps then
     enough = [n for n in fitting if math.prod(batch) * -(-rows // _TILES[n][0]) * -(-columns // _TILES[n][1]) >= wanted]
     return enough[0] if enough else next(n for n in fitting if _TILES[n][0] <= 64 and _TILES[n][1] <= 64)
