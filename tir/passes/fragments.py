@@ -147,6 +147,9 @@ def _divides(n: int, e: Expr) -> bool:
 def _check_aligned(what: str, first: Load, steps: Sequence[tuple[Expr, ...]], shape: Sequence[int], bytes_: int) -> None:
     """A ScheduleError where an operand does not lie as its intrinsic wants it."""
     buffer = first.buffer
+    if buffer.scope == "local" and bytes_ > max(4, buffer.dtype.bytes):
+        raise ScheduleError(f"{what}: expected memory that is aligned to {bytes_} bytes, but {buffer.name} of scope local is memory of one thread, aligned to "
+                            f"{max(4, buffer.dtype.bytes)}; use set_scope('shared')")  # fmt: skip
     strides = strides_of(buffer)
 
     def flat(indices: Sequence[Expr]) -> Expr:

@@ -299,6 +299,21 @@ def test_dp4a(first, second, name, target):
     np.testing.assert_array_equal(c, product("dense", a, b))
 
 
+def test_memory_of_a_thread_is_aligned_to_its_words_only():
+    a = te.placeholder((4,), "float32", "a")
+    c = te.compute((4,), lambda i: a[i] + 1.0, "c")
+    te.decl_tensor_intrin(c, body={"cuda": "*(float4 *)c = *(const float4 *)a;", "python": print}, name="by_fours", aligned={"a": 16})
+    A = te.placeholder((32, 4), "float32", "A")
+    B = te.compute((32, 4), lambda i, j: A[i, j] + 1.0, "B")
+    s = te.create_schedule(B.op)
+    AL = s.cache_read(A, "local", [B])
+    i, j = B.op.axis
+    s[B].bind(i, te.thread_axis("threadIdx.x"))
+    s[AL].compute_at(s[B], i)
+    s[B].tensorize(j, "by_fours")
+    refuse(lambda: build(s, [A, B]), "by_fours", "A.local", "aligned to 16 bytes", "aligned to 4")
+
+
 def test_dp4a_wants_whole_words():
     A, B = te.placeholder((8, 33), "int8", "A"), te.placeholder((8, 33), "int8", "B")
     k = te.reduce_axis((0, 32), "k")
