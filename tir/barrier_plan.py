@@ -67,7 +67,8 @@ class _Planner:
         self.extents = [_extent(kernel, tag) for tag in THREAD_INDICES]
         self.alone = all(extent == 1 for extent in extents.values())
         self.written = frozenset(_written(body))
-        self.shared = frozenset(b for b in self.written if b.scope != "local" and not is_fragment(b.scope))  # the others are of one thread
+        of_one_thread = {b for b in self.written if b.scope == "local" or is_fragment(b.scope)}
+        self.shared = self.written - of_one_thread - _results(body)
         self.values: dict[Var, Expr] = {}  # of bound names
         self.guards: list[Expr] = []
         self.varying: set[Var] = set(extents)  # variables that differ between threads
@@ -339,6 +340,22 @@ def _written(s: Stmt) -> set[Buffer]:
             found.update(target.buffer for target in s.loads)
         pending.extend(statements_in(s))
     return found
+
+
+def _results(body: Stmt) -> set[Buffer]:
+    """The buffers in global memory that one store of a kernel writes and nothing reads: a stage has one value for an element, whichever thread stores it."""
+    stores: dict[Buffer, int] = {}
+    used: set[Buffer] = set()
+    pending = [body]
+    while pending:
+        s = pending.pop()
+        used.update(node.buffer for e in operands_of(s) if e.holds & HAS_LOAD for node in loads_of(e))
+        if isinstance(s, Store):
+            stores[s.buffer] = stores.get(s.buffer, 0) + 1
+        elif isinstance(s, (CallIntrinsic, AllReduce)):
+            used.update(load.buffer for load in s.loads)
+        pending.extend(statements_in(s))
+    return {buffer for buffer, count in stores.items() if count == 1 and buffer.scope == "global" and buffer not in used}
 
 
 def _extent(kernel: Kernel, tag: str) -> int:

@@ -61,6 +61,14 @@ def test_what_a_thread_wrote_itself_needs_none():
     assert barriers_in(synced(one_kernel(lambda t: seq(put(S, t, get(A, t)), put(C, t, get(S, t) + ONE))))) == 0
 
 
+def test_a_result_that_one_store_writes_and_nothing_reads_needs_none():
+    """Whoever stores an element, it is what the stage says: whether indices of threads and iterations can be equal need not be known."""
+    places = lambda t: loop("k", 2, lambda k: put(C, (t * 7 + k * 64) % 64, get(A, (t * 7 + k * 64) % 64)))  # noqa: E731
+    assert barriers_in(synced(one_kernel(places))) == 0
+    read = lambda t: seq(places(t), put(S, t, get(C, 63 - t)))  # noqa: E731
+    assert barriers_in(synced(one_kernel(read))) > 0
+
+
 def test_a_copy_in_a_loop_needs_two():
     body = lambda t: loop("k", 4, lambda k: seq(put(S, t, get(A, t)), put(C, t, get(S, 63 - t))))  # noqa: E731
     assert barriers_in(synced(one_kernel(body))) == 2
