@@ -25,6 +25,8 @@ TRAFFIC = [
     ("argmax", (64, 1024), {}, 1, 1.0),
     ("gemv", (64, 1024), {}, 1, 1.0),
     ("gelu", (64, 1024), {}, 1, 1.0),
+    ("batch_norm", (2, 16, 24, 24), {}, 1, 1.0),
+    ("conv2d", (1, 16, 8, 16, 64, 3, 3), {"padding": 1, "layout": "NHWC"}, 2, 1.0),
     ("conv2d", (1, 16, 32, 32, 64, 1, 1), {}, 1, 1.0),
     ("conv2d", (8, 16, 32, 32, 64, 3, 3), {"padding": 1}, 2, 2.0),  # rows of the patch have two elements in sectors that are otherwise of no use
     ("depthwise_conv2d", (8, 16, 64, 64, 3, 3), {"padding": 1}, 2, 1.8),

@@ -62,11 +62,11 @@ def kernel_of(stage: Any, threads: int) -> None:
     registers = None
     if stage.op.reducer is not None and constant:
         registers = stage.schedule[_first(stage.schedule.cache_write(list(stage.outputs), "local"))]
-    loop = one_axis(stage, list(stage.op.axis)) if axes else stage.fuse()
     lanes = 16 // max(tensor.dtype.bytes for tensor in stage.outputs)
     if registers is None and stage.op.reducer is None and axes and isinstance(extent := axes[-1].dom.extent, int) and lanes > 1 and extent % lanes == 0:
-        loop, lane = stage.split(loop, factor=lanes)
+        axes[-1], lane = stage.split(axes[-1], factor=lanes)
         stage.vectorize(lane)
+    loop = one_axis(stage, axes) if axes else stage.fuse()
     block, thread = stage.split(loop, factor=threads)
     bind(stage, blockIdx_x=block, threadIdx_x=thread)
     if registers is not None:
