@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,8 +13,8 @@ from .report import Access, BankConflicts, Divergence, Index, NotJudged, OutOfBo
 
 # runtime.h: Kind
 RACE_SHARED, RACE_GLOBAL, RACE_BLOCKS, UNINITIALISED, OUT_OF_BOUNDS, READ_ONLY, WILD = range(1, 8)
-BARRIER_SITES, BARRIER_STUCK, BARRIER_EXITED, INACTIVE_LANE, FOREIGN_MASK, FENCED, INDEX, WARP_SITES = range(8, 16)
-_ACCESS = ("read", "write", "atomic")
+BARRIER_SITES, BARRIER_STUCK, BARRIER_EXITED, INACTIVE_LANE, FOREIGN_MASK, FENCED, INDEX, WARP_SITES, MISALIGNED = range(8, 17)
+_ACCESS = ("read", "write", "atomic", "index")
 _UNKNOWN_32, _UNKNOWN_64 = 2**32 - 1, 2**64 - 1
 
 
@@ -67,7 +68,7 @@ class Reader:
         first, second = self._sides(finding)
         if kind == INDEX:
             self._add_index(finding)
-        elif kind in (WILD, OUT_OF_BOUNDS, READ_ONLY):
+        elif kind in (WILD, OUT_OF_BOUNDS, READ_ONLY, MISALIGNED):
             report.out_of_bounds.append(self._out_of_bounds(finding, second))
         elif kind in (BARRIER_SITES, BARRIER_EXITED, BARRIER_STUCK, INACTIVE_LANE, FOREIGN_MASK, WARP_SITES):
             self._add_divergence(finding, first, second)
@@ -90,7 +91,13 @@ class Reader:
         if finding.kind == WILD:
             what = "a null pointer" if finding.offset < 4096 else f"the address 0x{finding.offset:x}, which belongs to no array of the kernel"
             return OutOfBounds(None, "", 0, 0, access, f"{what}; the launch ended there", finding.count)
+        if finding.kind == MISALIGNED and finding.memory == _UNKNOWN_32:
+            reason = f"the address 0x{finding.offset:x}, which is not aligned to {finding.extra} bytes; the launch ended there"
+            return OutOfBounds(None, "", 0, 0, access, reason, finding.count)
         memory = self._names[finding.memory]
+        if finding.kind == MISALIGNED:
+            reason = f"at byte {finding.offset}, which is not aligned to {finding.extra} bytes; the launch ended there"
+            return OutOfBounds(memory.name, memory.space, finding.offset // finding.extra, memory.size // finding.extra, access, reason, finding.count)
         offset = finding.offset - 2**64 if finding.offset >= 2**63 else finding.offset
         element, extent = offset // size, memory.size // size
         if finding.kind == READ_ONLY:
@@ -132,7 +139,8 @@ class Reader:
                 return  # it left before the barrier, which is allowed
             reason = f"thread {_text(other)} never came to the barrier of line {here}, where thread {_text(me)} waited: it went on to line {there} and ended"
         elif finding.kind == INACTIVE_LANE:
-            reason = f"thread {_text(me)} gets a value from thread {_text(other)} in line {here}, which takes no part: it ended, or the mask does not name it"
+            source = f"thread {_text(other)}" if finding.other_thread < math.prod(self._block) else f"lane {finding.other_thread % 32}, which the block does not have,"
+            reason = f"thread {_text(me)} gets a value from {source} in line {here}, which takes no part: it ended, or the mask does not name it"
         elif finding.kind == FOREIGN_MASK:
             reason = f"thread {_text(me)} calls a warp function in line {here} with the mask {mask}, which does not name its lane"
         else:

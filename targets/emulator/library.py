@@ -8,12 +8,14 @@ Flags of kernels, and what each changes:
     -fno-math-errno, -fno-trapping-math, -fno-strict-aliasing    as for C (targets/toolchain.py)
     -fno-exceptions -fno-rtti    device code has neither
     -fno-finite-loops     a loop without end is one, and no licence to remove code
+    -fno-delete-null-pointer-checks    an access by a null pointer stays there, to be found
     -g1, -fno-optimize-sibling-calls    lines, for errors and reports
 
 An instrumented build (`check=`) has besides, or instead:
 
     -fsanitize=thread     a call before each access; only the compiler's part is used, the functions called are ours (runtime/hooks.cpp)
     -fsanitize=bounds     a call where an index leaves an array whose extent the compiler knows
+    -fsanitize=alignment  a call where an address is no multiple of what its type needs
     -fno-tree-vectorize -fno-tree-slp-vectorize -fno-store-merging    an access stays the access that the source has
     -fno-crossjumping -fno-tree-tail-merge -fno-code-hoisting -fno-ipa-icf    and stays in its line
     -mllvm -sink-common-insts=0 -mllvm -hoist-common-insts=0                  the same for clang
@@ -52,11 +54,11 @@ _KERNEL_FLAGS = (
     "-fno-math-errno",
     "-fno-trapping-math",
     "-ffp-contract=fast",
-    *("-fno-optimize-sibling-calls", "-fno-finite-loops"),
+    *("-fno-optimize-sibling-calls", "-fno-finite-loops", "-fno-delete-null-pointer-checks"),
 )
 _WRAPPED = ("memcpy", "memset", "memmove")
 _CHECKED_FLAGS = (
-    "-fsanitize=thread,bounds",
+    "-fsanitize=thread,bounds,alignment",
     "-fno-tree-vectorize",
     "-fno-tree-slp-vectorize",
     *(f"-fno-builtin-{name}" for name in _WRAPPED),
@@ -73,7 +75,7 @@ _GCC_CHECKED_FLAGS = (
     "--param=tsan-instrument-func-entry-exit=0",
 )
 _CLANG_CHECKED_FLAGS = ("-fno-sanitize-recover=bounds", "-mllvm", "-sink-common-insts=0", "-mllvm", "-hoist-common-insts=0")
-_LINK_FLAGS = ("-lm", "-Wl,--wrap=__assert_fail", "-Wl,--wrap=abort")
+_LINK_FLAGS = ("-lm", *(f"-Wl,--wrap={name}" for name in ("__assert_fail", "abort", "exit", "_exit", "_Exit", "quick_exit")))
 
 
 @dataclass(frozen=True)

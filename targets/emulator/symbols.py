@@ -98,13 +98,19 @@ def source_lines(path: Path, source_file: str, offsets: Iterable[int]) -> dict[i
     if not wanted or program is None:
         return {}
     done = subprocess.run(
-        [program, "-a", "-i", "-e", str(path), *(hex(offset) for offset in wanted)], capture_output=True, text=True, errors="replace", check=False
+        [program, "-a", "-f", "-i", "-e", str(path), *(hex(offset) for offset in wanted)], capture_output=True, text=True, errors="replace", check=False
     )
     lines: dict[int, int] = {}
-    current = -1
+    current, function = -1, ""
     for text in done.stdout.splitlines():
         if text.startswith("0x"):
-            current = int(text, 16)
+            current, function = int(text, 16), ""
+            continue
+        if not function:  # each place is two lines: the function, and where in which file
+            function = text
+            continue
+        is_entry, function = function.startswith("_ZN14emulator_entry"), ""
+        if is_entry:  # what calls the kernel is no line of the source, though gcc gives its lines to that file
             continue
         file, _, rest = text.rpartition(":")
         number = re.match(r"\d+", rest)

@@ -75,6 +75,12 @@ static constexpr int warpSize = 32;
 extern "C" int printf(const char*, ...) __attribute__((format(printf, 1, 2)));
 extern "C" void* memcpy(void*, const void*, size_t) noexcept;
 extern "C" void* memset(void*, int, size_t) noexcept;
+extern "C" void __assert_fail(const char*, const char*, unsigned int, const char*) noexcept __attribute__((noreturn));
+#define assert(condition) ((condition) ? (void)0 : __assert_fail(#condition, __FILE__, __LINE__, ""))
+#ifndef INFINITY /* as <math.h>, which nvcc includes, has them */
+#define INFINITY (__builtin_inff ())
+#define NAN (__builtin_nanf (""))
+#endif
 EMULATOR_INLINE long long clock64() { return (long long)emulator_clock(); }
 EMULATOR_INLINE int clock() { return (int)emulator_clock(); }
 

@@ -171,6 +171,37 @@ static void index_out_of_bounds(const BoundsPlace* where, uintptr_t value, uintp
 EXPORT void __ubsan_handle_out_of_bounds(const BoundsPlace* where, uintptr_t value) { index_out_of_bounds(where, value, PLACE, true); }
 EXPORT void __ubsan_handle_out_of_bounds_abort(const BoundsPlace* where, uintptr_t value) { index_out_of_bounds(where, value, PLACE, false); }
 
+/* ---- -fsanitize=alignment: a vector at an address that is no multiple of what its type needs, where a GPU ends the kernel */
+
+struct AlignmentPlace {
+  const char* file;
+  uint32_t line, column;
+  const BoundsType* type;
+  uint8_t shift, kind; /* kind 0: a load, 1: a store, others: a reference, a member, `this` */
+};
+
+static void misaligned(const AlignmentPlace* what, uintptr_t address, uintptr_t place) {
+  Worker* worker = current_worker;
+  if (!worker) return;
+  Where where;
+  Finding finding = finding_here(worker);
+  finding.kind = MISALIGNED;
+  finding.place = place;
+  finding.access = what->kind < 2 ? what->kind : 3;
+  finding.extra = 1u << what->shift;
+  finding.offset = address;
+  if (shadow_find(worker, address, 1, 0, place, &where)) {
+    finding.memory = where.space == SPACE_GLOBAL ? worker->shadow.zones[where.memory].memory : where.memory;
+    finding.offset = where.offset;
+  }
+  found(worker, finding);
+  fail(worker, ERROR_WILD, reinterpret_cast<const void*>(place), "a misaligned address");
+  abandon(worker);
+}
+
+EXPORT void __ubsan_handle_type_mismatch_v1(const AlignmentPlace* what, uintptr_t address) { misaligned(what, address, PLACE); }
+EXPORT void __ubsan_handle_type_mismatch_v1_abort(const AlignmentPlace* what, uintptr_t address) { misaligned(what, address, PLACE); }
+
 /* ---- functions of the C library that a kernel may call (the linker's --wrap brings them here) */
 
 EXPORT void* __wrap_memcpy(void* to, const void* from, size_t size) {
@@ -192,9 +223,15 @@ EXPORT void __wrap___assert_fail(const char* assertion, const char*, unsigned, c
   fail(worker, ERROR_TRAP, reinterpret_cast<const void*>(PLACE), assertion);
   abandon(worker);
 }
-EXPORT void __wrap_abort() {
-  Worker* worker = current_worker;
-  fail(worker, ERROR_TRAP, reinterpret_cast<const void*>(PLACE), "abort()");
-  abandon(worker);
-}
+#define ENDING(name, ...)                                                                    \
+  EXPORT void __wrap_##name(__VA_ARGS__) {                                                    \
+    Worker* worker = current_worker;                                                          \
+    fail(worker, ERROR_TRAP, reinterpret_cast<const void*>(PLACE), #name "()");               \
+    abandon(worker);                                                                          \
+  }
+ENDING(abort)
+ENDING(exit, int)
+ENDING(_exit, int)
+ENDING(_Exit, int)
+ENDING(quick_exit, int)
 }

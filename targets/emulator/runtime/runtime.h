@@ -22,7 +22,7 @@ enum Check : uint32_t { CHECK_NONE, CHECK_RACE, CHECK_MEMORY };
 /* What was found. Python has the same numbers in findings.py. */
 enum Kind : uint32_t {
   RACE_SHARED = 1, RACE_GLOBAL, RACE_BLOCKS, UNINITIALISED, OUT_OF_BOUNDS, READ_ONLY, WILD,
-  BARRIER_SITES, BARRIER_STUCK, BARRIER_EXITED, INACTIVE_LANE, FOREIGN_MASK, FENCED, INDEX, WARP_SITES
+  BARRIER_SITES, BARRIER_STUCK, BARRIER_EXITED, INACTIVE_LANE, FOREIGN_MASK, FENCED, INDEX, WARP_SITES, MISALIGNED
 };
 
 struct Finding { /* one for each kind, pair of places and memory; `count` says how often */
@@ -31,7 +31,7 @@ struct Finding { /* one for each kind, pair of places and memory; `count` says h
   uint64_t offset;                  /* bytes from the start of `memory`, or an address */
   uint64_t block, other_block;      /* linear */
   uint32_t thread, other_thread;    /* linear in the block */
-  uint32_t size, access, other_access; /* access: 0 reads, 1 writes, 2 atomic */
+  uint32_t size, access, other_access; /* access: 0 reads, 1 writes, 2 atomic, 3 not known */
   uint32_t extra;
   uint64_t count;
 };

@@ -304,6 +304,36 @@ def test_two_barriers_are_not_one():
     assert record.lines == (3, 6) and "waits at the barrier of line" in str(record)
 
 
+def test_a_lane_that_the_block_does_not_have():
+    source = "__global__ void k(float* y) { y[threadIdx.x] = __shfl_sync(0xffffu, 1.0f, threadIdx.x + 1); }"
+    assert "thread 15 gets a value from lane 16, which the block does not have," in str(only(check(source, [floats()], block=16).divergence))
+
+
+@pytest.mark.parametrize(
+    "text, buffer, byte, bytes",
+    [
+        ("float4 v = *(const float4*)(x + OFFSET); y[threadIdx.x] = v.x;", "x", 4, 16),
+        ("float4 v = *(const float4*)(x + 2 * OFFSET); y[threadIdx.x] = v.x;", "x", 8, 16),
+        ("*(float2*)(y + 2 * threadIdx.x + OFFSET) = make_float2(1, 2);", "y", 4, 8),
+        ("y[threadIdx.x] = *(const int*)((const char*)x + 3 * OFFSET);", "x", 3, 4),
+    ],
+)
+@pytest.mark.parametrize("checked", ["race", "memory"])
+def test_misaligned_vectors(text, buffer, byte, bytes, checked):
+    source = f"__global__ void k(const float* x, float* y) {{\n {text} }}"
+    report = check(source.replace("OFFSET", "1"), [floats(128), floats(128)], block=32, check=checked)
+    record = only(report.out_of_bounds)
+    assert (record.buffer, record.line, record.threads) == (buffer, 2, ((0,),)) and f"byte {byte}, which is not aligned to {bytes} bytes" in str(record)
+    assert "a misaligned address" in report.stopped
+    report = check(source.replace("OFFSET", "0"), [floats(128), floats(128)], block=32, check=checked)
+    assert report.faults == [] and report.stopped is None
+
+
+def test_a_structure_needs_the_alignment_of_its_members_only():
+    source = "struct P { double a, b; }; __global__ void k(const double* x, double* y) { P p = *(const P*)(x + 1); y[threadIdx.x] = p.a + p.b; }"
+    assert check(source, [np.ones(8), np.ones(32)], block=32).faults == []
+
+
 def test_returning_early_is_no_divergence():
     source = """__global__ void k(float* y, int n) {
       __shared__ float s[64];

@@ -25,6 +25,8 @@ def arguments():
     [
         ({"kernel": "q"}, tw.ArgumentError, r"no kernel 'q': it has k"),
         ({"source": "void f() {}"}, tw.ArgumentError, r"no kernel 'k': it has no __global__ function"),
+        ({"kernel": None}, tw.ArgumentError, r"kernel: expected the name of a kernel, such as 'k', got None"),
+        ({"source": "template <class T> __global__ void k(T* y) {}"}, tw.ArgumentError, r"kernel 'k' is a template: name one of its instances"),
         ({"source": 7}, tw.ArgumentError, r"source: expected the text of CUDA C\+\+, got int"),
         ({"check": "all"}, tw.ArgumentError, r"check='all': expected None, 'race' or 'memory'"),
         ({"args": [np.zeros(4, "float32")]}, tw.ArgumentError, r"takes 3 arguments \(float\*, int, const double\*\), got 1"),
@@ -91,6 +93,9 @@ FAILURES = [
     ("y[0] = deep((int)y[0] + 1);", {}, r"line 2: the thread's stack is full"),
     ("if (threadIdx.x < 16) __syncwarp(); else __syncthreads();", {}, r"16 of the 64 threads that have not ended wait in a warp function, 48 at a barrier"),
     ("if (threadIdx.x == 40) __syncwarp(1);", {}, r"thread 40, line 3: lane 8 calls a warp function with the mask 0x00000001, which does not name it"),
+    ("if (threadIdx.x == 3) exit(1);", {}, r"thread 3, line 3: exit\(\)"),
+    ("if (threadIdx.x == 3) abort();", {}, r"thread 3, line 3: abort\(\)"),
+    ("while (true) {}", {"timeout_s": 0.3}, r"thread 0: the launch was not done"),  # in the line of no header
     ("for (volatile int i = 0;; i = i + 1) {}", {"timeout_s": 0.3}, r"line 3: the launch was not done after timeout_s=0.3; a loop without end"),
     ("while (((volatile float*)y)[0] == 0) __syncthreads();", {"timeout_s": 0.3}, r"the launch was not done after timeout_s=0.3"),
 ]
@@ -98,7 +103,7 @@ FAILURES = [
 
 @pytest.mark.parametrize("body, options, match", FAILURES)
 def test_a_kernel_that_fails_is_an_error_and_no_crash(body, options, match):
-    source = f"""#include <assert.h>
+    source = f"""#include <stdlib.h>
     __device__ int deep(int n) {{ volatile int a[64]; a[n % 64] = n; return n ? deep(n + 1) + a[n % 64] : 0; }}
     __global__ void k(float* y) {{ {body} }}"""
     call = {"args": [np.zeros(64, "float32")], **options}
