@@ -278,8 +278,10 @@ class LoopPrimitives(StageState):
             for i in range(100):            for i in thread[blockIdx.x](100):
                 ...                             ...
 
-        Raises ScheduleError if the axis is bound or marked already, is reduced in an order that matters, or `thread` is not a thread axis, or (when
-        lowered: a stage inside another computes less) has a smaller extent than the axis.
+        An axis that is reduced takes an index of threads: they combine their shares. "vthread" may be given to several axes of a stage.
+
+        Raises ScheduleError if the axis is bound or marked already, is reduced in an order that matters or by blocks, or `thread` is not a thread axis, is
+        the index of another axis of the stage, or (when lowered: a stage inside another computes less) has a smaller extent than the axis.
         """
         self.leaf(axis, "bind")
         if not isinstance(thread, IterVar) or thread.kind != "thread":
@@ -289,12 +291,17 @@ class LoopPrimitives(StageState):
         if axis.kind == "reduce" and not self.op.reducer.associative:
             raise ScheduleError(f"bind on stage {self.name}: axis {self.axis_name(axis)} is reduced by {self.op.reducer.name!r}, whose order matters "
                                 "(associative=False), but threads reduce their shares at once; bind a data-parallel axis")  # fmt: skip
+        tag = str(thread.thread_tag)
         mark = self.marks.get(axis)
         if mark is not None and mark.thread is not None:
             raise ScheduleError(f"bind on stage {self.name}: axis {self.axis_name(axis)} is already bound to {mark.thread.thread_tag}")
-        for other, known in self.marks.items():
-            if known.thread is not None and known.thread.thread_tag == thread.thread_tag and position_of(other, self.leaf_iter_vars) is not None:
-                raise ScheduleError(f"bind on stage {self.name}: {thread.thread_tag} is already bound to axis {self.axis_name(other)} of this stage")
+        if axis.kind == "reduce" and tag.startswith("blockIdx"):
+            raise ScheduleError(f"bind on stage {self.name}: axis {self.axis_name(axis)} is reduced, but blocks cannot combine their shares; "
+                                f"bind it to an index of threads (threadIdx), or use rfactor and bind the new axis to {tag}")  # fmt: skip
+        several = tag.startswith("vthread")  # each is a loop of its own
+        for other, known in () if several else self.marks.items():
+            if known.thread is not None and known.thread.thread_tag == tag and position_of(other, self.leaf_iter_vars) is not None:
+                raise ScheduleError(f"bind on stage {self.name}: {tag} is already bound to axis {self.axis_name(other)} of this stage")
         if thread.dom is not None:
             ours, theirs = self.nominal_extent(axis), thread.dom.extent
             if self.is_output and isinstance(ours, int) and isinstance(theirs, int) and ours != theirs:

@@ -41,6 +41,8 @@ def refusal_of(e: Expr, stage: Any) -> str | None:
         axis = axis_of(e, stage)
         if axis is None:
             return f"{e} is no axis of this stage, nor a thread axis that one of its loops is bound to; its axes are {stage.leaves_text()}"
+        if axis.kind != "spatial" and axis.var is not e:
+            return f"{stage.axis_name(axis)}, which is bound to {e}, is a reduce axis: threads combine their shares, and index 0 stores; leave it out"
         if axis.kind != "spatial":
             return f"{e} is a reduce axis: which points of a reduction take part is said by its where="
         return None

@@ -139,7 +139,9 @@ class Reader:
                 return  # it left before the barrier, which is allowed
             reason = f"thread {_text(other)} never came to the barrier of line {here}, where thread {_text(me)} waited: it went on to line {there} and ended"
         elif finding.kind == INACTIVE_LANE:
-            source = f"thread {_text(other)}" if finding.other_thread < math.prod(self._block) else f"lane {finding.other_thread % 32}, which the block does not have,"
+            source = f"thread {_text(other)}"
+            if finding.other_thread >= math.prod(self._block):
+                source = f"lane {finding.other_thread % 32}, which the block does not have,"
             reason = f"thread {_text(me)} gets a value from {source} in line {here}, which takes no part: it ended, or the mask does not name it"
         elif finding.kind == FOREIGN_MASK:
             reason = f"thread {_text(me)} calls a warp function in line {here} with the mask {mask}, which does not name its lane"

@@ -56,7 +56,7 @@ class Program:
             if not isinstance(kernel, str):
                 raise ArgumentError(f"kernel: expected the name of a kernel, such as {(found or ['scale'])[0]!r}, got {kernel!r}")
             if "<" not in kernel and _plain_name(kernel) in found and _plain_name(kernel) not in cuda_source.plain_kernel_names(source):
-                raise ArgumentError(f"kernel {kernel!r} is a template: name one of its instances, such as \"{kernel}<float>\"")
+                raise ArgumentError(f'kernel {kernel!r} is a template: name one of its instances, such as "{kernel}<float>"')
             if _plain_name(kernel) not in found:
                 has = f"it has {', '.join(found)}" if found else "it has no __global__ function"
                 raise ArgumentError(f"the CUDA source has no kernel {kernel!r}: {has}")

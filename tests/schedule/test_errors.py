@@ -129,6 +129,7 @@ def test_loop_kinds():
     s[B].bind(i, te.thread_axis("threadIdx.x"))
     refuse(lambda: s[B].bind(i, te.thread_axis("threadIdx.y")), "i", "already bound", "threadIdx.x")
     refuse(lambda: s[D].bind(D.op.axis[0], te.thread_axis(8, "threadIdx.x")), "16", "8", "threadIdx.x")
+    refuse(lambda: s[C].bind(k, te.thread_axis("blockIdx.x")), "bind", "C", "axis k", "blocks cannot combine", "rfactor")
     refuse(lambda: s[D].bind(D.op.axis[0], i), "thread axis", "te.thread_axis")
     n = te.size_var("n")
     X = te.placeholder((n,), name="X")
@@ -379,6 +380,16 @@ def test_set_store_predicate():
     refuse(lambda: s[D].set_store_predicate(B.op.axis[1] < 3), "D", "j", "no axis", "(i)")
     refuse(lambda: s[C].set_store_predicate(k < 3), "C", "k", "reduce axis", "where=")
     refuse(lambda: s[D].set_store_predicate(te.thread_axis("threadIdx.x") == 0), "threadIdx.x", "no axis")
+    x = te.thread_axis("threadIdx.x")
+    s[C].bind(k, x)
+    refuse(
+        lambda: s[C].set_store_predicate(x == 0),
+        "set_store_predicate",
+        "C",
+        "k, which is bound to threadIdx.x, is a reduce axis",
+        "index 0 stores",
+        "leave it out",
+    )
     refuse(lambda: s[D].set_store_predicate(A[i, 0] < 3.0), "A[i, 0]", "cannot stand")
     refuse(lambda: s[D].set_store_predicate(i.astype("float32") < 2.5), "cannot stand")
     s[B].set_store_predicate(B.op.axis[0] < 3)

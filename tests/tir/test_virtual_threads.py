@@ -115,3 +115,22 @@ def test_a_row_of_threads_turned_round(scope):
     a, b = np.random.default_rng(6).standard_normal((8, 32)).astype("f"), np.zeros((8, 32), "f")
     interpret(func, [a, b], threads="barriers", seed=3)
     np.testing.assert_array_equal(b, a[:, ::-1] + 1)
+
+
+def test_two_loops_of_a_stage_may_be_virtual_threads_without_further_names():
+    A = te.placeholder((12, 32), name="A")
+    B = te.compute((12, 32), lambda i, j: A[11 - i, j] + 1.0, name="B")
+    s = te.create_schedule(B.op)
+    i, j = s[B].op.axis
+    vi, ii = s[B].split(i, nparts=2)
+    vj, jj = s[B].split(j, nparts=2)
+    s[B].reorder(vi, vj, ii, jj)
+    for axis, tag in ((vi, "vthread"), (vj, "vthread"), (ii, "threadIdx.y"), (jj, "threadIdx.x")):
+        s[B].bind(axis, te.thread_axis(tag))
+    rows = s.cache_read(A, "shared", [B])
+    s[rows].compute_at(s[B], vj)
+    s[rows].bind(s[rows].op.axis[1], te.thread_axis("threadIdx.x"))
+    func = lowered(s, [A, B])
+    a, b = np.random.default_rng(7).standard_normal((12, 32)).astype("f"), np.zeros((12, 32), "f")
+    interpret(func, [a, b], threads="barriers", seed=3)
+    np.testing.assert_array_equal(b, a[::-1] + 1)
