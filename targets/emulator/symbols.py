@@ -101,19 +101,14 @@ def source_lines(path: Path, source_file: str, offsets: Iterable[int]) -> dict[i
         [program, "-a", "-f", "-i", "-e", str(path), *(hex(offset) for offset in wanted)], capture_output=True, text=True, errors="replace", check=False
     )
     lines: dict[int, int] = {}
-    current, function = -1, ""
-    for text in done.stdout.splitlines():
-        if text.startswith("0x"):
-            current, function = int(text, 16), ""
-            continue
-        if not function:  # each place is two lines: the function, and where in which file
-            function = text
-            continue
-        is_entry, function = function.startswith("_ZN14emulator_entry"), ""
-        if is_entry:  # what calls the kernel is no line of the source, though gcc gives its lines to that file
-            continue
-        file, _, rest = text.rpartition(":")
-        number = re.match(r"\d+", rest)
-        if current not in lines and number and int(number[0]) and Path(file).name == source_file:
-            lines[current] = int(number[0])
+    for place in re.split(r"^(?=0x)", done.stdout, flags=re.MULTILINE)[1:]:
+        address, *frames = place.splitlines()  # each frame is two lines: the function, and where in which file; the innermost comes first
+        for function, where in zip(frames[::2], frames[1::2], strict=False):
+            file, _, rest = where.rpartition(":")
+            number = re.match(r"\d+", rest)
+            # What calls the kernel is no line of the source, though gcc says so. (In clang's tables inlined functions have the name of the outermost.)
+            calls = function.startswith("_ZN14emulator_entry") and ("6unpack" in function or where is frames[-1])
+            if number and int(number[0]) and Path(file).name == source_file and not calls:
+                lines[int(address, 16)] = int(number[0])
+                break
     return lines
