@@ -227,7 +227,7 @@ class CExpressions:
         if small:
             return self._small_float(e, source, to)
         if to.is_bool:
-            return f"{self.text(e.value, EQUALITY + 1)} != 0", EQUALITY
+            return f"{self.text(e.value, SUM)} != 0", EQUALITY
         if to.lanes > 1:
             if source.is_bool:
                 bits = to.bits

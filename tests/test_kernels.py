@@ -1,6 +1,7 @@
 """Kernels that were once wrong, through the public API."""
 
 import numpy as np
+import pytest
 
 import tilewright as tw
 from tilewright import te
@@ -151,3 +152,34 @@ def test_lanes_that_were_never_written_are_kept():
     a, out = np.random.default_rng(0).integers(-9, 9, (13, 20)).astype("int32"), np.zeros(7, "int32")
     tw.build(s, [A, S], target="c")(a, out)
     np.testing.assert_array_equal(out, [a[i % 2].sum() for i in range(7)])
+
+
+def test_a_bool_of_bits_is_their_disjunction():
+    """`a | b != 0` is `a | (b != 0)` in C (found by random programs)."""
+    A, B = te.placeholder((9,), "int32", name="A"), te.placeholder((9,), "int32", name="B")
+    C = te.compute((9,), lambda i: (A[i] | B[i]).astype("bool").astype("float32"), name="C")
+    a, b = np.array([0, 2, 0, 6, 1, 0, 8, -1, 4], "int32"), np.array([0, 0, 4, 1, 0, 0, 8, 0, -2], "int32")
+    got = np.full(9, np.nan, "f")
+    tw.build(te.create_schedule(C.op), [A, B, C])(a, b, got)
+    np.testing.assert_array_equal(got, ((a | b) != 0).astype("f"))
+
+
+@pytest.mark.parametrize(("dtype", "first", "second"), [("uint32", 0, 1), ("int8", -100, 100), ("uint8", 3, 5), ("int32", -(2**31) + 1, 5)])
+def test_constants_that_conditions_leave_wrap_in_their_dtype(dtype, first, second):
+    """A difference of data whose operands turn out to be constants (found by random programs)."""
+    A = te.placeholder((4,), dtype, name="A")
+    C = te.compute(
+        (4,), lambda i: (te.if_then_else(i < 2, A[i], te.const(first, dtype)) - te.if_then_else(i < 1, A[i], te.const(second, dtype))).astype("int64"), name="C"
+    )
+    s = te.create_schedule(C.op)
+    s[C].unroll(C.op.axis[0])
+    a = np.array([7, 9, 1, 2], dtype)
+    got = np.zeros(4, "int64")
+    tw.build(s, [A, C])(a, got)
+    with np.errstate(over="ignore"):
+        want = np.where(np.arange(4) < 2, a, np.array(first, dtype)).astype(dtype) - np.where(np.arange(4) < 1, a, np.array(second, dtype)).astype(dtype)
+    np.testing.assert_array_equal(got, want.astype("int64"))
+    vectors = te.create_schedule(C.op)
+    vectors[C].vectorize(C.op.axis[0])
+    tw.build(vectors, [A, C])(a, got)
+    np.testing.assert_array_equal(got, want.astype("int64"))

@@ -289,7 +289,8 @@ class Binary(Expr):
         return (self.a, self.b)
 
     def with_children(self, children: Sequence[Expr]) -> Expr:
-        return type(self).make(children[0], children[1])
+        made = type(self).make(children[0], children[1])
+        return made if self.exact else wrapped(made)
 
 
 class Add(Binary):
@@ -724,6 +725,23 @@ def _both_constant(a: Expr, b: Expr) -> bool:
     return a.__class__ is Const and b.__class__ is Const and (not a.dtype.is_float or a.dtype in _FOLDABLE_FLOATS)
 
 
+def wrapped(e: Expr) -> Expr:
+    """`e`, which stands in the place of data arithmetic: constants that were folded there are numbers of their dtype."""
+    if e.__class__ is Broadcast:
+        inner = wrapped(e.value)
+        return e if inner is e.value else broadcast(inner, e.dtype.lanes)
+    kind = e.dtype
+    if e.__class__ is not Const or not kind.is_integer or kind.low <= e.value <= kind.high:
+        return e
+    return const((e.value - kind.low) % (1 << kind.bits) + kind.low, kind)
+
+
+def _folded(value: Any, kind: DType, exact: bool = True) -> Expr:
+    """The constant that an operation on constants gives. Nobody counts in narrow and unsigned integers: those wrap."""
+    made = const(value, kind)
+    return made if exact and (kind is INT32 or kind is INT64) else wrapped(made)
+
+
 def _arithmetic_operands(a: Expr, b: Expr) -> tuple[Expr, Expr]:
     """Operands of + - * and the like: one dtype, and not bool."""
     if a.dtype is not b.dtype:
@@ -756,7 +774,7 @@ def add(a: Expr, b: Expr) -> Expr:
     kind = a.dtype
     if a.__class__ is Const:
         if _both_constant(a, b):
-            return const(a.value + b.value, kind)  # type: ignore[attr-defined]
+            return _folded(a.value + b.value, kind)  # type: ignore[attr-defined]
         a, b = b, a
     if b.__class__ is Const:
         value = b.value
@@ -764,7 +782,7 @@ def add(a: Expr, b: Expr) -> Expr:
             if value == 0:
                 return a
             if a.__class__ is Add and a.b.__class__ is Const:
-                return add(a.a, const(a.b.value + value, kind))
+                return add(a.a, _folded(a.b.value + value, kind, a.exact))
     elif kind.lanes > 1:
         lifted = _lift(add, a, b)
         if lifted is not None:
@@ -789,7 +807,7 @@ def sub(a: Expr, b: Expr) -> Expr:
     kind = a.dtype
     if b.__class__ is Const:
         if _both_constant(a, b):
-            return const(a.value - b.value, kind)  # type: ignore[attr-defined]
+            return _folded(a.value - b.value, kind)  # type: ignore[attr-defined]
         if kind.is_integer and (kind.kind == "int" or a.exact):
             return add(a, const(-b.value, kind))
     if kind.is_integer:
@@ -828,7 +846,7 @@ def mul(a: Expr, b: Expr) -> Expr:
     kind = a.dtype
     if a.__class__ is Const:
         if _both_constant(a, b):
-            return const(a.value * b.value, kind)  # type: ignore[attr-defined]
+            return _folded(a.value * b.value, kind)  # type: ignore[attr-defined]
         a, b = b, a
     if b.__class__ is Const:
         value = b.value
@@ -838,7 +856,7 @@ def mul(a: Expr, b: Expr) -> Expr:
             if value == 0:
                 return b
             if a.__class__ is Mul and a.b.__class__ is Const:
-                return mul(a.a, const(a.b.value * value, kind))
+                return mul(a.a, _folded(a.b.value * value, kind, a.exact))
     elif kind.lanes > 1:
         lifted = _lift(mul, a, b)
         if lifted is not None:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from . import expr as _expr
 from . import stmt as _stmt
-from .expr import HAS_LOAD, Binary, Broadcast, Buffer, Call, Cast, Choice, Const, Expr, Load, Not, Ramp, Var, broadcast, load, ramp
+from .expr import HAS_LOAD, Binary, Broadcast, Buffer, Call, Cast, Choice, Const, Expr, Load, Not, Ramp, Var, broadcast, load, ramp, wrapped
 from .stmt import Allocate, AllReduce, Bind, CallExtern, CallIntrinsic, Combination, For, If, Prefetch, Produce, Seq, Stmt, Store, Sync, seq
 
 # Expressions are walked recursively, in Python frames only, which need no C stack; a computation may inline very long chains.
@@ -202,7 +202,10 @@ def _leaf(_: Rewriter, e: Any) -> Any:
 
 def _binary(r: Rewriter, e: Any) -> Expr:
     a, b = r.rewrite(e.a), r.rewrite(e.b)
-    return e if a is e.a and b is e.b else e.make(a, b)  # type: ignore[no-any-return]
+    if a is e.a and b is e.b:
+        return e  # type: ignore[no-any-return]
+    made = e.make(a, b)
+    return made if e.exact else wrapped(made)
 
 
 def _unary(field: str) -> Callable[[Rewriter, Any], Expr]:
