@@ -63,6 +63,24 @@ LARGE: list[tuple[str, tuple, dict]] = [
 ]
 
 
+MANY: list[tuple[str, tuple, dict]] = [  # more blocks than the grid has along y and z
+    ("batch_matmul", (70000, 2, 3, 4), {}),
+    ("conv1d", (70000, 2, 5, 2, 3), {}),
+    ("conv2d", (70000, 1, 3, 3, 2, 3, 3), {}),
+    ("depthwise_conv2d", (70, 1000, 3, 3, 3, 3), {}),
+    ("attention", (70, 1000, 2, 2, 4), {}),
+]
+
+
+@pytest.mark.parametrize(("name", "sizes", "options"), MANY, ids=[f"{case[0]}{number}" for number, case in enumerate(MANY)])
+def test_more_blocks_than_the_grid_has_along_y(name: str, sizes: tuple, options: dict) -> None:
+    task = autotune.Task(name, sizes, target=EMULATOR, **options)
+    check = make_check(task.tensors, task.reference, seed=1)
+    candidate, arguments = task.instantiate({}), check.arguments()
+    tw.build(candidate.schedule, candidate.tensors, target=EMULATOR)(*arguments)
+    assert check.mismatch(arguments) is None, check.mismatch(arguments)
+
+
 @pytest.mark.parametrize(("name", "sizes", "options"), LARGE, ids=[f"{case[0]}{number}" for number, case in enumerate(LARGE)])
 def test_candidates_keep_within_what_a_block_can_have(name: str, sizes: tuple, options: dict) -> None:
     target = tw.Target("cuda", arch="sm_75")  # which has least shared memory

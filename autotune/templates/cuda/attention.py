@@ -14,7 +14,7 @@ from ....te.axis import thread_axis
 from ....te.library.operator import Operator
 from ...canonical import constant_shape
 from ...space import Config
-from .threads import bind, copy_together, one_axis
+from .threads import bind_blocks, copy_together, one_axis
 
 _ALONG_X = (1, 2, 4, 8, 16)  # threads along keys and columns
 _ALONG_Y = (2, 4, 8, 16)
@@ -68,7 +68,7 @@ def _tile_of_output(out: Any, rows: int, along_x: int, along_y: int) -> tuple[An
     out.reorder(b, h, block, thread_y, thread_x, row, column)
     if lanes > 1:
         out.vectorize(out.split(column, factor=lanes)[1])
-    bind(out, blockIdx_x=block, blockIdx_y=one_axis(out, [b, h]))
+    bind_blocks(out, one_axis(out, [b, h]), block)
     out.bind(thread_y, thread_axis("threadIdx.y"))
     out.bind(thread_x, thread_axis("threadIdx.x"))
     return thread_x, lanes

@@ -13,7 +13,7 @@ from ...space import Config
 from .conv2d import Tile, terms_knob, tile_knobs, weights_of_tile
 from .general import general
 from .sums import local_sums
-from .threads import WARP, bind, copy_together
+from .threads import WARP, bind, bind_blocks, copy_together
 
 
 def conv1d(cfg: Config, op: Operator) -> Schedule:
@@ -40,7 +40,8 @@ def conv1d(cfg: Config, op: Operator) -> Schedule:
     block_x, inner_x = stage.split(x, factor=tile.rows * WARP)
     position, thread = stage.split(inner_x, factor=WARP)
     stage.reorder(n, block_o, block_x, position, warp, thread, channel)
-    bind(stage, blockIdx_y=stage.fuse(n, block_o), blockIdx_x=block_x, vthread=position)
+    bind_blocks(stage, stage.fuse(n, block_o), block_x)
+    bind(stage, vthread=position)
     stage.bind(warp, thread_axis((0, tile.warps), "threadIdx.z"))
     stage.bind(thread, thread_axis((0, WARP), "threadIdx.x"))
     local.compute_at(stage, thread)

@@ -23,7 +23,7 @@ from ...space import Config
 from .conv2d_nhwc import conv2d_nhwc
 from .general import general
 from .sums import local_sums
-from .threads import WARP, bind, copy_together, multiprocessors, one_axis
+from .threads import WARP, bind_blocks, copy_together, multiprocessors, one_axis
 
 _COLUMNS = (8, 16, 32)  # of a tile; a warp has WARP // columns rows of threads
 _ROWS = (1, 2, 3, 4, 5, 6, 7, 8)  # of a thread
@@ -157,8 +157,7 @@ def bind_tile(stage: Any, tile: Tile) -> tuple[IterVar, IterVar]:
     warp, channel = stage.split(inner_o, factor=tile.channels)
     thread_y, row = stage.split(inner_y, factor=tile.rows)
     stage.reorder(n, block_o, block_y, block_x, warp, thread_y, column, channel, row)
-    block = stage.fuse(block_y, block_x)
-    bind(stage, blockIdx_y=stage.fuse(n, block_o), blockIdx_x=block)
+    block = bind_blocks(stage, stage.fuse(n, block_o), stage.fuse(block_y, block_x))
     for tag, axis in zip(tile.threads, (warp, thread_y, column), strict=True):
         stage.bind(axis, thread_axis((0, tile.threads[tag]), tag))
     return block, column

@@ -18,7 +18,7 @@ from ...canonical import constant_shape
 from ...space import Config
 from .sums import local_sums
 from .tensor_cores import tensor_core_kind, tensor_core_matmul
-from .threads import WARP, bind, copy_together, multiprocessors, one_axis
+from .threads import WARP, bind_blocks, copy_together, multiprocessors, one_axis
 
 _TERMS = (4, 8, 16, 32)
 _BUFFERS = (1, 2, 3)  # of each panel: with two, the next is read from memory while one is computed with
@@ -62,9 +62,7 @@ def product(cfg: Config, schedule: Schedule, stage: Any, local: Any, right_by_te
     thread_i, row = stage.split(inner_i, factor=per_thread)
     thread_j, lane = stage.split(inner_j, factor=_LANES)
     stage.reorder(*batch, block_i, block_j, thread_i, thread_j, row, lane)
-    bind(stage, blockIdx_y=block_i, blockIdx_x=block_j)
-    if batch:
-        bind(stage, blockIdx_z=one_axis(stage, batch))
+    bind_blocks(stage, *([one_axis(stage, batch)] if batch else []), block_i, block_j)
     stage.bind(thread_i, thread_axis((0, along_y), "threadIdx.y"))
     stage.bind(thread_j, thread_axis((0, along_x), "threadIdx.x"))
     stage.vectorize(lane)

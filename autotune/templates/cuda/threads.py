@@ -25,6 +25,15 @@ def bind(stage: Any, **axes: IterVar) -> None:
         stage.bind(axis, thread_axis(tag.replace("_", ".")))
 
 
+def bind_blocks(stage: Any, *axes: IterVar) -> IterVar:
+    """Binds up to three neighbouring loops, outermost first, to blockIdx.z, y and x; as one, to x, where y and z do not count so far. Returns the innermost."""
+    if any(isinstance(extent := stage.nominal_extent(axis), int) and extent > MOST_BLOCKS_YZ for axis in axes[:-1]):
+        axes = (stage.fuse(*axes),)
+    for axis, index in zip(reversed(axes), "xyz", strict=False):
+        stage.bind(axis, thread_axis(f"blockIdx.{index}"))
+    return axes[-1]
+
+
 def one_axis(stage: Any, axes: Sequence[IterVar]) -> IterVar:
     """The axes as one loop, which may be one of a single step."""
     return axes[0] if len(axes) == 1 else stage.fuse(*axes)
