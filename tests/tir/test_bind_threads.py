@@ -219,6 +219,20 @@ def test_refusals():
     refused(tw.ScheduleError, s, [A, C], "stage B", "global", "blocks cannot wait")
 
 
+@pytest.mark.parametrize("scope", ["shared", "shared.dyn", "warp", "local", "wmma.accumulator"])
+def test_memory_of_a_kernel_outside_of_all_kernels_is_refused_with_its_own_scope(scope):
+    A = te.placeholder((4, 32), name="A")
+    B = te.compute((4, 32), lambda i, j: A[i, j] * 2, name="B")
+    C = te.compute((4, 32), lambda i, j: B[i, 31 - j], name="C")
+    s = create_schedule(C.op)
+    s[B].set_scope(scope)
+    for t in (B, C):
+        s[t].bind(t.op.axis[0], thread("blockIdx.x"))
+        s[t].bind(t.op.axis[1], thread("threadIdx.x"))
+    with pytest.raises(tw.TargetError, match=rf"B has scope {scope}, memory inside a kernel, but is computed at root"):
+        tw.build(s, [A, C], target=EMULATOR)
+
+
 def test_blocks_that_need_one_another_are_refused():
     X, S = te.placeholder((9, 20), name="X"), te.placeholder((9, 20), name="S")
     first = te.compute((1, 20), lambda t, i: X[0, i], name="first")

@@ -11,6 +11,7 @@ from ..expr import HAS_LOAD, Buffer, Expr, Load, Var, as_expr, const, load, logi
 from ..stmt import Allocate, AllReduce, Bind, CallIntrinsic, For, Func, If, Produce, Seq, Stmt, Store, Sync, seq
 from ..verify import CLOSED, THREADS_BOUND
 from ..visit import Rewriter, StatementRewriter, combine, loads_of, operands_of, statements_in, substitute_statement, walk
+from .bind_threads import is_virtual
 from .copies import copy_statement, several
 from .manager import Pass
 
@@ -47,7 +48,7 @@ class _Finder(StatementRewriter):
 
     def rewrite_For(self, node: For) -> Stmt:
         body = self.rewrite_statement(node.body)
-        if node.thread is None or not node.thread.startswith(("vthread", "cthread")):
+        if not is_virtual(node.thread):
             return node.with_body(body)
         if node.constant_extent is None:
             raise TargetError(f"the loop {node.var.name} over {node.thread} runs {node.extent} times; virtual threads must be a constant number: "
@@ -59,7 +60,7 @@ class _Updates(StatementRewriter):
     """A reduction across virtual threads is an update in each of them; one across others too keeps those."""
 
     def rewrite_AllReduce(self, node: AllReduce) -> Stmt:
-        threads = tuple(tag for tag in node.threads if not tag.startswith(("vthread", "cthread")))
+        threads = tuple(tag for tag in node.threads if not is_virtual(tag))
         if threads:
             return node if threads == node.threads else AllReduce(node.targets, node.values, node.combination, threads)
         names = [Var(f"{target.buffer.name}.next", target.dtype) for target in node.loads]

@@ -27,6 +27,8 @@ class WarpMemory(Pass):
             for tx in thread[threadIdx.x](32):          ->         for tx in thread[threadIdx.x](32):
                 W[tx] = A[ty, tx]                                      W[ty, tx] = A[ty, tx]
 
+    One that is allocated outside of all kernels stays, and is refused when threads are bound.
+
     Registers that are read by shuffles would do for indices that are known when the kernel is compiled; shared memory does for all.
     """
 
@@ -34,7 +36,14 @@ class WarpMemory(Pass):
     requires: ClassVar[tuple[str, ...]] = (CLOSED,)
 
     def run(self, func: Func, target: Target) -> Func:
-        return func.with_body(_Mover().rewrite_statement(func.body))
+        allocations, body = [], func.body
+        while isinstance(body, Allocate):
+            allocations.append(body)
+            body = body.body
+        body = _Mover().rewrite_statement(body)
+        for allocation in reversed(allocations):
+            body = Allocate(allocation.buffer, body, allocation.place)
+        return func.with_body(body)
 
 
 class _Mover(Rewriter):
