@@ -19,7 +19,7 @@ from ....te.tensor_cores import COLUMNS, KINDS, ROWS, TensorCoreKind
 from ....tir.target import Target
 from ...canonical import constant_shape
 from ...space import Config
-from .threads import WARP, bind, copy_together, multiprocessors, one_axis
+from .threads import WARP, bind_blocks, copy_together, multiprocessors, one_axis
 
 _TILES = [
     (128, 128, 2, 2),
@@ -112,10 +112,7 @@ def _blocks(stage: Any, rows: int, columns: int) -> tuple[list[Any], Any]:
     block_i, row = stage.split(i, factor=rows)
     block_j, column = stage.split(j, factor=columns)
     stage.reorder(*batch, block_i, block_j, row, column)
-    bind(stage, blockIdx_y=block_i, blockIdx_x=block_j)
-    if batch:
-        bind(stage, blockIdx_z=one_axis(stage, batch))
-    return [row, column], block_j
+    return [row, column], bind_blocks(stage, *([one_axis(stage, batch)] if batch else []), block_i, block_j)
 
 
 def _warp_tiles(stage: Any, inside: list[Any], tile: tuple[int, int], intrinsic: str) -> Any:
