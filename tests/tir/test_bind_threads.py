@@ -233,6 +233,36 @@ def test_memory_of_a_kernel_outside_of_all_kernels_is_refused_with_its_own_scope
         tw.build(s, [A, C], target=EMULATOR)
 
 
+def test_what_few_threads_have_in_registers_is_not_read_by_more():
+    """A scan whose grid has fewer threads than a loop of its step, which reads a sum that each thread has."""
+    X, S = te.placeholder((4, 6), name="X"), te.placeholder((4, 6), name="S")
+    first = te.compute((1, 6), lambda _, i: X[0, i], name="first")
+    k = te.reduce_axis((0, 6), "k")
+    total = te.compute((4,), lambda t: te.sum(S[t - 1, k], axis=k), name="total")
+    step = te.compute((4, 6), lambda t, i: S[t - 1, i] + total[t] + X[t, i], name="step")
+    Y = te.scan(first, step, S, inputs=[X])
+    for few in (1, 2):
+        s = create_schedule(Y.op)
+        s[first].bind(first.op.axis[1], thread("threadIdx.x"))
+        s[Y].env_threads([te.thread_axis(few, "threadIdx.x")])
+        _, inner = s[step].split(step.op.axis[1], factor=2)
+        s[step].bind(inner, thread("threadIdx.x"))
+        if few == 1:
+            refused(tw.ScheduleError, s, [X, Y], "total", "scope local", "threadIdx.x < 1", "runs 2 times", "shared")
+        else:
+            check(s, [X, Y])
+
+
+def test_a_reduction_of_no_terms():
+    A = te.placeholder((4, 0), name="A")
+    k = te.reduce_axis((0, 0), "k")
+    B = te.compute((4,), lambda i: te.sum(A[i, k], axis=k), name="B")
+    s = create_schedule(B.op)
+    s[B].bind(B.op.axis[0], thread("blockIdx.x"))
+    s[B].bind(k, thread("threadIdx.x"))
+    check(s, [A, B])
+
+
 def test_blocks_that_need_one_another_are_refused():
     X, S = te.placeholder((9, 20), name="X"), te.placeholder((9, 20), name="S")
     first = te.compute((1, 20), lambda t, i: X[0, i], name="first")

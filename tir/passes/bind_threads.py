@@ -12,12 +12,12 @@ from itertools import groupby
 from typing import ClassVar
 
 from ..errors import ScheduleError, TargetError
-from ..expr import Buffer, Const, Expr, Var, const, eq, logical_and, logical_not, lt
+from ..expr import LT, Buffer, Const, Expr, Var, const, eq, logical_and, logical_not, lt
 from ..kernel import INDICES
 from ..stmt import Allocate, AllReduce, Bind, CallExtern, CallIntrinsic, For, Func, If, Prefetch, Produce, Seq, Stmt, Store, seq
 from ..target import Target
 from ..verify import CLOSED, THREADS_BOUND
-from ..visit import Substitute, loads_of, statements_in, walk
+from ..visit import Substitute, loads_of, operands_of, statements_in, walk
 from .manager import Pass
 
 
@@ -103,7 +103,8 @@ def _index(kernel: str, tag: str, loops: Sequence[For]) -> tuple[Var, Expr]:
     if different or (symbolic and len(symbolic) < len(loops)):
         found = " and ".join(sorted({f"{each.extent} (axis {each.var.name})" for each in loops}))
         raise TargetError(f"kernel {kernel}: the loops bound to {tag} have the extents {found}, which are not known to agree; bind loops of one extent")
-    extent = symbolic[0] if symbolic else const(max(int(each.constant_extent or 0) for each in loops), "int32")
+    least = 0 if is_of_block(tag) else 1  # a reduction of no terms has a result all the same
+    extent = symbolic[0] if symbolic else const(max(least, *(int(each.constant_extent or 0) for each in loops)), "int32")
     high = int(extent.value) - 1 if isinstance(extent, Const) else None
     return Var(tag, loops[0].var.dtype, (0, high)), extent
 
@@ -170,6 +171,8 @@ class _Binder(Substitute):
         variable, extent = self.indices[tag]
         self._set(s.var, const(0, variable.dtype) if s.constant_extent == 1 else variable)
         before = self.short.pop(tag, None)
+        if before is not None:
+            self._check_known(s, tag, before)
         if s.extent is not extent:
             self.short[tag] = lt(variable, s.extent)
         self.around.append(tag)
@@ -179,6 +182,18 @@ class _Binder(Substitute):
         if before is not None:
             self.short[tag] = before
         return body
+
+    def _check_known(self, s: For, tag: str, fewer: Expr) -> None:
+        """A ScheduleError where a loop inside a shorter one of the same index reads what only the threads of that one have."""
+        known = fewer.b if isinstance(fewer, LT) else None
+        if known is s.extent or (isinstance(known, Const) and isinstance(s.extent, Const) and s.extent.value <= known.value):
+            return
+        outer = len(self.around) - 1 - self.around[::-1].index(tag)
+        loads = (load for each in walk(s.body) if isinstance(each, Stmt) for e in operands_of(each) for load in loads_of(e))
+        for load in loads:
+            if load.buffer.scope == "local" and self.own.get(load.buffer, 0) > outer:
+                raise ScheduleError(f"stage {load.buffer.name} has scope local and is computed where {fewer} only, but the loop {s.var.name}, bound to "
+                                    f"{tag} too, runs {s.extent} times and reads it; bind loops of one extent, or use set_scope('shared')")  # fmt: skip
 
     def _set(self, variable: Var, value: Expr) -> None:
         self.memo.clear()
