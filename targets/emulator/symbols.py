@@ -11,6 +11,7 @@ import struct
 import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 _SYMTAB, _TLS_SEGMENT, _LOAD_SEGMENT = 2, 7, 1
@@ -91,6 +92,13 @@ def is_own(variable: Variable) -> bool:
     return variable.name.startswith("emulator_") or _OWN.match(variable.symbol) is not None
 
 
+@lru_cache(maxsize=1)
+def _calling_lines() -> frozenset[int]:
+    """Of the header that calls kernels, the lines where it does."""
+    header = Path(__file__).parent / "include" / "cuda_emulator.h"
+    return frozenset(n for n, line in enumerate(header.read_text().splitlines(), 1) if "EMULATOR_QUIET static void" in line)
+
+
 def source_lines(path: Path, source_file: str, offsets: Iterable[int]) -> dict[int, int]:
     """The line in `source_file` that each address of the library belongs to; of inlined functions the innermost one there. What is not known is left out."""
     wanted = sorted({offset for offset in offsets if offset > 0})
@@ -106,8 +114,8 @@ def source_lines(path: Path, source_file: str, offsets: Iterable[int]) -> dict[i
         for function, where in zip(frames[::2], frames[1::2], strict=False):
             file, _, rest = where.rpartition(":")
             number = re.match(r"\d+", rest)
-            # What calls the kernel is no line of the source, though gcc says so. (In clang's tables inlined functions have the name of the outermost.)
-            calls = function.startswith("_ZN14emulator_entry") and ("6unpack" in function or where is frames[-1])
+            # The header's lines that call the kernel are none of the source, though gcc says so.
+            calls = function.startswith("_ZN14emulator_entry") and number is not None and int(number[0]) in _calling_lines()
             if number and int(number[0]) and Path(file).name == source_file and not calls:
                 lines[int(address, 16)] = int(number[0])
                 break
