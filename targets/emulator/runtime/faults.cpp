@@ -16,6 +16,7 @@ constexpr int FAULT_COUNT = 4;
 constexpr size_t SIGNAL_STACK_BYTES = 64 << 10;
 static struct sigaction previous[FAULT_COUNT + 1];
 static int launches = 0;
+static bool interrupts = false; /* whether the handler of interrupt_signal() is there */
 static pthread_mutex_t installing = PTHREAD_MUTEX_INITIALIZER;
 
 static int interrupt_signal() { return SIGRTMIN + 8; }
@@ -57,8 +58,9 @@ static void on_fault(int signal, siginfo_t* info, void* context) {
 
 static void on_interrupt(int signal, siginfo_t* info, void* context) {
   Worker* worker = current_worker;
-  if (!worker) {
-    pass_on(FAULT_COUNT, signal, info, context);
+  if (!worker) { /* one that has just ended, or a signal of somebody else's: nobody's is nothing, and must not end the process */
+    const struct sigaction& old = previous[FAULT_COUNT];
+    if (old.sa_flags & SA_SIGINFO || (old.sa_handler != SIG_DFL && old.sa_handler != SIG_IGN)) pass_on(FAULT_COUNT, signal, info, context);
     return;
   }
   Dl_info here, kernel;
@@ -80,18 +82,19 @@ void faults_begin() {
     action.sa_flags = SA_SIGINFO | SA_ONSTACK;
     action.sa_sigaction = on_fault;
     for (int i = 0; i < FAULT_COUNT; ++i) sigaction(FAULTS[i], &action, &previous[i]);
-    action.sa_sigaction = on_interrupt;
-    sigaction(interrupt_signal(), &action, &previous[FAULT_COUNT]);
+    if (!interrupts) { /* stays: a worker may be told to stop while it ends */
+      action.sa_sigaction = on_interrupt;
+      sigaction(interrupt_signal(), &action, &previous[FAULT_COUNT]);
+      interrupts = true;
+    }
   }
   pthread_mutex_unlock(&installing);
 }
 
 void faults_end() {
   pthread_mutex_lock(&installing);
-  if (--launches == 0) {
+  if (--launches == 0)
     for (int i = 0; i < FAULT_COUNT; ++i) sigaction(FAULTS[i], &previous[i], nullptr);
-    sigaction(interrupt_signal(), &previous[FAULT_COUNT], nullptr);
-  }
   pthread_mutex_unlock(&installing);
 }
 

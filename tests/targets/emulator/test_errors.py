@@ -160,3 +160,21 @@ def test_launches_from_several_threads_do_not_meet():
         thread.join()
     assert [array.tolist() for array in arrays] == [[float(number)] * 64 for number in range(8)]
     assert program.report.faults == []
+
+
+def test_a_signal_to_stop_that_comes_late_ends_nothing():
+    """A worker may be told to stop while it ends; the signal's default action would end the process, as it once did in a test run."""
+    program = """
+import os, signal
+import tilewright as tw
+for _ in range(2):
+    try:
+        tw.emulate_cuda("__global__ void k() { for (volatile int i = 0;; i = i + 1) {} }", "k", 1, 1, [], timeout_s=0.2)
+    except tw.EmulatorError:
+        pass
+    for _ in range(3):
+        os.kill(os.getpid(), signal.SIGRTMIN + 8)
+print("alive")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == "alive\n" and done.returncode == 0, (done.returncode, done.stderr)
