@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -64,6 +65,8 @@ def test_short_run_of_kernels_for_a_gpu():
     out = run("--cases", "30", "--seed", "13", "--jobs", "2", "--gpu")
     assert out.returncode == 0, out.stdout + out.stderr
     assert "30 cases, seed 13: 0 failed" in out.stdout
+    refused = sum(map(int, re.findall(r"by the GPU: [^(]*\((\d+) refused\)", out.stdout)))
+    assert refused <= 6, out.stdout  # a GPU that refuses everything would be right about nothing
 
 
 def test_interpreted_run():

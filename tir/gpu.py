@@ -41,16 +41,6 @@ class Gpu:
         """cp.async: copies from global to shared memory that pass the registers by."""
         return self.capability >= 80
 
-    @property
-    def has_bfloat16(self) -> bool:
-        """bfloat16 and tf32 on the tensor cores; float16 and int8 every architecture here has."""
-        return self.capability >= 80
-
-    @property
-    def has_float8(self) -> bool:
-        """float8 on the tensor cores."""
-        return self.capability >= 89
-
     def occupancy(self, threads: int, registers: int, shared_bytes: int) -> float:
         """The share of a multiprocessor's warps that can be resident when blocks of `threads` threads need `registers` each and `shared_bytes` a block;
         0 where a block does not fit at all."""
