@@ -276,3 +276,18 @@ def test_blocks_that_need_one_another_are_refused():
             refused(tw.ScheduleError, s, [X, Y], "kernel", "another block writes", "Y[t, 19 - blockIdx.x]", "compute_root")
         else:
             check(s, [X, Y])
+
+
+def test_blocks_that_may_need_one_another_are_refused():
+    X, S, where = te.placeholder((9, 20), name="X"), te.placeholder((9, 20), name="S"), te.placeholder((20,), "int32", name="where")
+    first = te.compute((1, 20), lambda t, i: X[0, i], name="first")
+    update = te.compute((9, 20), lambda t, i: S[t - 1, i] + S[t - 1, te.max(0, te.min(where[i], 19))], name="update")
+    Y = te.scan(first, update, S, name="Y")
+    for kind, illegal in (("blockIdx.x", True), ("threadIdx.x", False)):
+        s = create_schedule(Y.op)
+        for stage, axis in ((first, first.op.axis[1]), (update, update.op.axis[1])):
+            s[stage].bind(axis, thread(kind))
+        if illegal:
+            refused(tw.ScheduleError, s, [X, where, Y], "kernel", "another block may write", "where[blockIdx.x]", "threads of one block")
+        else:
+            check(s, [X, where, Y])

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Blocks(Pass):
     """Changes nothing. A ScheduleError where a block reads an element of global memory that another block of the same kernel writes, as the steps of a scan do
-    whose axes are bound to blocks while its elements depend on one another. Looked for by trying; what is not decided is let pass, for `check="race"` to
-    find.
+    whose axes are bound to blocks while its elements depend on one another; and where it is not shown that none does, as with indices read from memory.
     """
 
     name: ClassVar[str] = "blocks"
@@ -44,11 +43,13 @@ def _check(kernel: Kernel) -> None:
     if not reads:
         return
     blocks = {var: int(e.value) if isinstance(e, Const) else 1 << 30 for tag, (var, e) in kernel.indices.items() if tag.startswith("blockIdx")}
-    conflicts = Conflicts(blocks, certain=True)
+    possible, certain = Conflicts(blocks), Conflicts(blocks, certain=True)
+    sizes = frozenset(kernel.sizes)
     for write in accesses:
         for read in reads:
-            if write.writes and conflicts.meet(write, read, frozenset(kernel.sizes)):
-                raise ScheduleError(f"kernel {kernel.name}: a block reads {read.text}, of which another block writes elements ({write.text}), but blocks "
+            if write.writes and possible.meet(write, read, sizes):
+                does = "writes" if certain.meet(write, read, sizes) else "may write"
+                raise ScheduleError(f"kernel {kernel.name}: a block reads {read.text}, of which another block {does} elements ({write.text}), but blocks "
                                     f"cannot wait for one another; bind axes that need each other to threads of one block, or use compute_root() so "
                                     f"that each is a kernel of its own")  # fmt: skip
 
