@@ -119,14 +119,21 @@ class CGenerator(CExpressions):
 
     def _signature(self, declared: Sequence[Buffer]) -> tuple[tuple[ArgumentSpec, ...], tuple[str, ...]]:
         names = Names()
-        size_names = Identifiers(keyword.iskeyword)  # extents are read back as Python expressions
-        sizes = tuple(size_names.declare(size, size.name) for size in self.func.sizes)
+        size_names = self._size_names()
+        sizes = tuple(size_names.of(size) for size in self.func.sizes)
         outputs = [p in self.func.outputs for p in self.func.params]
         specs = []
         for buffer, is_output in zip(declared, outputs, strict=True):
             shape = tuple(e if isinstance(e, int) else int(e.value) if isinstance(e, Const) else expression_text(e, size_names) for e in buffer.shape)
             specs.append(ArgumentSpec(names.of(buffer), str(buffer.dtype), shape, is_output))
         return tuple(specs), sizes
+
+    def _size_names(self) -> Identifiers:
+        """What the signature calls the sizes; extents are read back as Python expressions of them."""
+        names = Identifiers(keyword.iskeyword)
+        for size in self.func.sizes:
+            names.declare(size, size.name)
+        return names
 
     # ------------------------------------------------------------------------------------------------------------------ storage
 

@@ -87,15 +87,13 @@ class CudaGenerator(CudaVectors):
         self._alignments = {p: p.dtype.bytes for p in func.params}
         self._kernel = _Kernel("")
         self._loops = 0  # serial ones around
-        self._size_names = Identifiers(lambda name: False)
+        self._host_names = self._size_names()
 
     # ----------------------------------------------------------------------------------------------------------------- function
 
     def generate(self, declared: Sequence[Buffer]) -> GeneratedCuda:
         """The source, its signature and its launches."""
         arguments, sizes = self._signature(declared)
-        for size in self.func.sizes:
-            self._size_names.declare(size, size.name)
         for parameter in self.func.params:
             self.names.declare(parameter, parameter.name)
         self._count = sum(isinstance(s, Produce) for s in _outermost(self.func.body))
@@ -120,7 +118,7 @@ class CudaGenerator(CudaVectors):
         """A number that the host computes at a call."""
         if isinstance(value, int):
             return value
-        text, _ = _host_text(_substituted(value, self._bound), self._size_names)
+        text, _ = _host_text(_substituted(value, self._bound), self._host_names)
         return int(text) if text.isdecimal() else text
 
     def _write_host(self, s: Stmt) -> None:
@@ -185,7 +183,7 @@ class CudaGenerator(CudaVectors):
             where = ("workspace", self._workspace[buffer]) if buffer in self._workspace else ("argument", position[buffer])
             elements = self._number(buffer.shape[0]) if buffer in self._workspace else 0
             parameters.append(Parameter(*where, buffer.dtype, elements))
-        parameters += [Parameter("size", self._size_names.of(size), size.dtype) for size in sizes]
+        parameters += [Parameter("size", self._host_names.of(size), size.dtype) for size in sizes]
         dynamic = kernel.shared_bytes if kernel.is_dynamic else 0
         return KernelLaunch(kernel.name, (grid[0], grid[1], grid[2]), kernel.block, tuple(parameters), dynamic)
 

@@ -291,3 +291,25 @@ def test_blocks_that_may_need_one_another_are_refused():
             refused(tw.ScheduleError, s, [X, where, Y], "kernel", "another block may write", "where[blockIdx.x]", "threads of one block")
         else:
             check(s, [X, where, Y])
+
+
+def test_conditions_of_sizes_around_all_stages_are_asked_by_each_kernel():
+    """What must hold of n so that nothing outside of A is read stands around B and C together in the loops; each is a kernel all the same."""
+    n = te.var("n")
+    A = te.placeholder((n,), "int32", name="A")
+    B = te.compute((n // 3 + 1,), lambda i: A[te.max(te.min(3 * i, n - 1), 0)], name="B")
+    C = te.compute((n // 3 + 1,), lambda i: B[n // 3 - i] * 2, name="C")
+    s = create_schedule(C.op)
+    for t in (B, C):
+        block, inner = s[t].split(t.op.axis[0], factor=8)
+        s[t].bind(block, thread("blockIdx.x"))
+        s[t].bind(inner, thread("threadIdx.x"))
+    assert [kernel.name for kernel in kernels_of(bound(s, [A, C]))] == ["k_B", "k_C"]
+    module = tw.build(s, [A, C], EMULATOR, check="race")
+    for size in (1, 23, 24):
+        a, c = np.arange(size, dtype="int32"), np.empty(size // 3 + 1, "int32")
+        module(a, c)
+        np.testing.assert_array_equal(c, 2 * a[np.minimum(3 * np.arange(size // 3 + 1), size - 1)][::-1])
+        assert module.report.faults == []
+    with pytest.raises(tw.ArgumentError, match="with n = 0"):
+        module(np.empty(0, "int32"), np.empty(1, "int32"))

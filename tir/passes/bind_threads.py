@@ -45,16 +45,20 @@ class BindThreads(Pass):
     gives: ClassVar[tuple[str, ...]] = (THREADS_BOUND,)
 
     def run(self, func: Func, target: Target) -> Func:
-        allocations, body = [], func.body
-        while isinstance(body, Allocate):
-            allocations.append(body.buffer)
-            body = body.body
+        allocations, conditions, body = [], [], func.body
+        while isinstance(body, Allocate) or (isinstance(body, If) and body.otherwise is None):
+            if isinstance(body, Allocate):
+                allocations.append(body.buffer)
+                body = body.body
+            else:  # of sizes: each kernel asks for itself
+                conditions.append(body.condition)
+                body = body.then
         for buffer in allocations:
             if buffer.scope != "global":
                 raise TargetError(f"{buffer.name} has scope {buffer.scope}, memory inside a kernel, but is computed at root, by a kernel of its own; "
                                   f"compute it inside the stage that reads it with compute_at, or leave its scope away")  # fmt: skip
         statements = body.body if isinstance(body, Seq) else (body,)
-        bound = seq(*[_kernel(s) for s in statements])
+        bound = seq(*[_kernel(s.with_body(_where(conditions, s.body)) if isinstance(s, Produce) else _where(conditions, s)) for s in statements])
         for buffer in reversed(allocations):
             bound = Allocate(buffer, bound)
         return func.with_body(bound)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 
+import tilewright as tw
+from tilewright import te
 from tilewright.targets.cuda_toolchain import compile_cuda
 from tilewright.tir import expr as E
 from tilewright.tir.dtype import SCALAR_NAMES, dtype
@@ -187,6 +190,21 @@ def test_names_that_cuda_uses():
     made = kernel("expf", {"tx": 64}, lambda t: store(Y, [t], load(X, [t]) + call("exp", load(X, [t]))))
     func = Func("rsqrtf", (X, Y), frozenset([Y]), made)
     assert "rsqrtf_kernel(const float *__restrict__ v_threadIdx, float *__restrict__ v_float4)" in generated(func).source
+
+
+@pytest.mark.parametrize("name", ["lambda", "True", "None", "min", "n m"])
+def test_sizes_of_any_name(name):
+    """Grids are computed at a call from expressions in Python, where some names are taken."""
+    n = te.var(name)
+    X = te.placeholder((n,), name="X")
+    Y = te.compute((n,), lambda i: X[i] + 1.0, name="Y")
+    s = te.create_schedule(Y.op)
+    block, inner = s[Y].split(Y.op.axis[0], factor=32)
+    s[Y].bind(block, te.thread_axis("blockIdx.x"))
+    s[Y].bind(inner, te.thread_axis("threadIdx.x"))
+    x, y = np.arange(100, dtype="float32"), np.zeros(100, "float32")
+    tw.build(s, [X, Y], Target("cuda", device="emulator"))(x, y)
+    np.testing.assert_array_equal(y, x + 1)
 
 
 def test_what_only_a_cpu_can_do_is_refused():
