@@ -60,6 +60,8 @@ OPERATOR_TEMPLATES: dict[str, dict[str, OperatorTemplate]] = {
         "conv2d_transpose": cuda.conv2d,
         "conv2d_winograd": cuda.products,
         "quantized_conv2d": cuda.conv2d,
+        "quantized_matmul": cuda.matmul,
+        "int4_matmul": cuda.matmul,
         "depthwise_conv2d": cuda.depthwise,
         "transpose": cuda.transpose,
         "softmax": cuda.rows,

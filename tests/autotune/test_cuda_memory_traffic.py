@@ -11,12 +11,20 @@ from tilewright.autotune.task import declare_operator
 
 EMULATOR = tw.Target("cuda", arch="sm_90", device="emulator", threads=2)
 
+HALVES = {"dtype": "float16", "acc_dtype": "float32"}
+INT8 = {"dtype": "int8", "acc_dtype": "int32"}
+
 # operator, sizes, options, the most lanes that wait for one bank, the most that is moved for what is used
 TRAFFIC = [
     ("matmul", (128, 128, 64), {}, 2, 1.0),
     ("matmul", (256, 256, 256), {}, 2, 1.0),
     ("dense", (128, 128, 64), {}, 2, 1.0),
     ("batch_matmul", (2, 128, 128, 64), {}, 2, 1.0),
+    ("matmul", (64, 256, 256), {"dtype": "float16"}, 2, 1.0),
+    ("matmul", (128, 128, 64), HALVES, 2, 1.0),
+    ("matmul", (256, 256, 128), INT8, 2, 1.0),
+    ("dense", (256, 256, 128), INT8, 2, 1.0),
+    ("int4_matmul", (64, 256, 128), {}, 2, 1.0),
     ("transpose", (1024, 1024), {}, 1, 1.0),
     ("softmax", (64, 1024), {}, 1, 1.0),
     ("layer_norm", (64, 1024), {"affine": True}, 1, 1.0),

@@ -1,6 +1,7 @@
 """Every operator's default schedule for a GPU, and a random candidate of its space, run on the emulator: right at sizes that divide by nothing, and clean."""
 
 import random
+import re
 
 import pytest
 from operator_cases import CASES
@@ -50,6 +51,19 @@ def test_default_and_random_candidates_are_right_and_clean(name: str, sizes: tup
             run_checked(task.instantiate(decisions), check)
         except tw.TargetError as error:  # more shared memory than a block can have
             assert "shared" in str(error), error
+
+
+@pytest.mark.parametrize("name", ["matmul", "dense"])
+def test_products_of_odd_sizes_have_no_guard_around_a_multiply_add(name: str) -> None:
+    """Blocks at the edges put zeros into shared memory, and leave out results; the loops over terms are those of whole tiles."""
+    task = autotune.Task(name, (1001, 1001, 1001), target=EMULATOR)
+    candidate = task.instantiate({})
+    source = tw.build(candidate.schedule, candidate.tensors, target=EMULATOR).get_source()
+    loops = re.findall(r"^( *)for \(int k_inner .*\n((?:\1 .*\n)*)", source, re.MULTILINE)
+    assert len(loops) >= 2, "one for whole tiles, one for those at the edges"
+    for _, body in loops:
+        assert "_pad_local[i] * " in body
+        assert "if (" not in body and " ? " not in body, body
 
 
 LARGE: list[tuple[str, tuple, dict]] = [

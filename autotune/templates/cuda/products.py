@@ -24,5 +24,5 @@ def products(cfg: Config, op: Operator) -> Schedule:
             stage.compute_inline()
         elif stage is not sums:
             kernel_of(stage, threads)
-    product(cfg, schedule, sums, schedule[schedule.cache_write(sums.outputs[0], "local")])
+    product(cfg, schedule, sums, sums.outputs[0])
     return schedule

@@ -54,7 +54,8 @@ def tensor_core_matmul(cfg: Config, op: Operator, kind: TensorCoreKind) -> Sched
     out = op.output
     schedule = create_schedule(out.op)
     shape = constant_shape(out)
-    fitting = [n for n, tile in enumerate(_TILES) if tile[0] <= shape[-2] and tile[1] <= shape[-1]]
+    least = 32 if kind.bytes == 1 and op.name != "dense" else COLUMNS  # columns that are a sector of the right operand
+    fitting = [n for n, (i, j, *_) in enumerate(_TILES) if i <= shape[-2] and j <= shape[-1] and j >= min(least, shape[-1])]
     tile = cfg.define_knob("tile", fitting, default=_default_tile(shape, fitting, multiprocessors(cfg.target))).val
     rows, columns, warps_y, warps_x = _TILES[tile]
     panel = kind.terms * cfg.define_knob("tiles_of_terms", [1, 2, 4], default=2).val
@@ -151,14 +152,14 @@ def _loaded(stage: Any, inner: bool, intrinsic: str) -> None:
 
 
 def _turned(schedule: Schedule, operand: Tensor, stage: Any, threads: dict[str, int]) -> None:
-    """An operand of bytes [.., k, j] in shared memory as [.., j, k], as ldmatrix wants it. A thread turns a block of 4 x 4 in its registers; a warp has eight
-    of them along k, whose words lie in different banks, and four along j."""
+    """An operand of bytes [.., k, j] in shared memory as [.., j, k], as ldmatrix wants it. A thread turns a block of 8 x 4 in its registers; a warp has eight
+    of them along j, so that it reads whole sectors, and four along k, so that at most two of its words lie in one bank."""
     batch = len(stage.op.axis) - 2
     stage.transform_layout(lambda *i: [*i[:batch], i[-1], i[-2]])
     registers = schedule[schedule.cache_read(operand, "local", [stage])]
     *outer, k, j = stage.op.axis
-    (k, term), (j, column) = (stage.split(axis, factor=4) for axis in (k, j))
-    (k, block_k), (j, block_j) = stage.split(k, factor=8), stage.split(j, factor=4)
+    (k, term), (j, column) = stage.split(k, factor=8), stage.split(j, factor=4)
+    (k, block_k), (j, block_j) = stage.split(k, factor=4), stage.split(j, factor=8)
     stage.reorder(*outer, k, j, block_j, block_k, column, term)
     _, warp = stage.split(one_axis(stage, [*outer, k, j]), factor=threads["threadIdx.y"])
     stage.bind(warp, thread_axis((0, threads["threadIdx.y"]), "threadIdx.y"))

@@ -1,6 +1,6 @@
 /* The vector types: char1 to double4, with their alignments, and make_*.
 
-   In an instrumented build those of 8 and 16 bytes are copied as one access, as a GPU does; a compiler would take a struct apart into its members. Where that
+   In an instrumented build those of up to 16 bytes are copied as one access, as a GPU does; a compiler would take a struct apart into its members. Where that
    stands in the way (a union with such a member cannot be copied any more), EMULATOR_PLAIN_VECTORS is defined. */
 #pragma once
 
@@ -12,29 +12,44 @@
 #define EMULATOR_INLINE __attribute__((always_inline, unused)) static inline
 
 #if defined(EMULATOR_CHECKED) && !defined(EMULATOR_PLAIN_VECTORS)
-#define EMULATOR_WHOLE(name, type, bytes, word)                                                       \
-  typedef word name##_word __attribute__((vector_size(bytes), may_alias));                             \
+#define EMULATOR_WHOLE(name, word)                                                                    \
+  typedef word name##_word;                                                                            \
   name() = default;                                                                                    \
   __attribute__((always_inline)) name(const name& other) { *(name##_word*)this = *(const name##_word*)&other; }           \
   __attribute__((always_inline)) name& operator=(const name& other) { *(name##_word*)this = *(const name##_word*)&other; return *this; }
 #define EMULATOR_VECTOR2(name, type, word, bytes)                                                     \
   struct __attribute__((aligned(bytes))) name {                                                        \
     type x, y;                                                                                         \
-    EMULATOR_WHOLE(name, type, bytes, word)                                                            \
+    EMULATOR_WHOLE(name, word __attribute__((vector_size(bytes), may_alias)))                                                            \
     __attribute__((always_inline)) constexpr name(type x, type y = 0) : x(x), y(y) {}             \
   };
 #define EMULATOR_VECTOR4(name, type, word, bytes)                                                     \
   struct __attribute__((aligned(bytes))) name {                                                        \
     type x, y, z, w;                                                                                   \
-    EMULATOR_WHOLE(name, type, bytes, word)                                                            \
+    EMULATOR_WHOLE(name, word __attribute__((vector_size(bytes), may_alias)))                                                            \
     __attribute__((always_inline)) constexpr name(type x, type y = 0, type z = 0, type w = 0) : x(x), y(y), z(z), w(w) {} \
   };
+#define EMULATOR_SMALL2(name, type, bytes)                                                            \
+  struct __attribute__((aligned(bytes))) name {                                                        \
+    type x, y;                                                                                         \
+    EMULATOR_WHOLE(name, emulator_word_##bytes)                                                           \
+    __attribute__((always_inline)) constexpr name(type x, type y = 0) : x(x), y(y) {}             \
+  };
+#define EMULATOR_SMALL4(name, type, bytes)                                                            \
+  struct __attribute__((aligned(bytes))) name {                                                        \
+    type x, y, z, w;                                                                                   \
+    EMULATOR_WHOLE(name, emulator_word_##bytes)                                                           \
+    __attribute__((always_inline)) constexpr name(type x, type y = 0, type z = 0, type w = 0) : x(x), y(y), z(z), w(w) {} \
+  };
+typedef uint16_t emulator_word_2 __attribute__((may_alias));
+typedef uint32_t emulator_word_4 __attribute__((may_alias));
 #else
 #define EMULATOR_VECTOR2(name, type, word, bytes) struct __attribute__((aligned(bytes))) name { type x, y; };
 #define EMULATOR_VECTOR4(name, type, word, bytes) struct __attribute__((aligned(bytes))) name { type x, y, z, w; };
-#endif
 #define EMULATOR_SMALL2(name, type, bytes) struct __attribute__((aligned(bytes))) name { type x, y; };
 #define EMULATOR_SMALL4(name, type, bytes) struct __attribute__((aligned(bytes))) name { type x, y, z, w; };
+#endif
+#define EMULATOR_LONG4(name, type) struct __attribute__((aligned(16))) name { type x, y, z, w; };
 struct char1 { signed char x; };
 EMULATOR_SMALL2(char2, signed char, 2)
 EMULATOR_SMALL4(char4, signed char, 4)
@@ -60,19 +75,19 @@ EMULATOR_VECTOR2(uint2, unsigned int, unsigned int, 8)
 EMULATOR_VECTOR4(uint4, unsigned int, unsigned int, 16)
 struct long1 { long x; };
 EMULATOR_VECTOR2(long2, long, long, 16)
-EMULATOR_SMALL4(long4, long, 16)
+EMULATOR_LONG4(long4, long)
 struct long3 { long x, y, z; };
 struct ulong1 { unsigned long x; };
 EMULATOR_VECTOR2(ulong2, unsigned long, unsigned long, 16)
-EMULATOR_SMALL4(ulong4, unsigned long, 16)
+EMULATOR_LONG4(ulong4, unsigned long)
 struct ulong3 { unsigned long x, y, z; };
 struct longlong1 { long long x; };
 EMULATOR_VECTOR2(longlong2, long long, long long, 16)
-EMULATOR_SMALL4(longlong4, long long, 16)
+EMULATOR_LONG4(longlong4, long long)
 struct longlong3 { long long x, y, z; };
 struct ulonglong1 { unsigned long long x; };
 EMULATOR_VECTOR2(ulonglong2, unsigned long long, unsigned long long, 16)
-EMULATOR_SMALL4(ulonglong4, unsigned long long, 16)
+EMULATOR_LONG4(ulonglong4, unsigned long long)
 struct ulonglong3 { unsigned long long x, y, z; };
 struct float1 { float x; };
 EMULATOR_VECTOR2(float2, float, float, 8)
@@ -80,12 +95,13 @@ EMULATOR_VECTOR4(float4, float, float, 16)
 struct float3 { float x, y, z; };
 struct double1 { double x; };
 EMULATOR_VECTOR2(double2, double, double, 16)
-EMULATOR_SMALL4(double4, double, 16)
+EMULATOR_LONG4(double4, double)
 struct double3 { double x, y, z; };
 #undef EMULATOR_VECTOR2
 #undef EMULATOR_VECTOR4
 #undef EMULATOR_SMALL2
 #undef EMULATOR_SMALL4
+#undef EMULATOR_LONG4
 
 #define EMULATOR_MAKE(name, type)                                                                     \
   EMULATOR_INLINE name##1 make_##name##1(type x) { return name##1{x}; }                              \
