@@ -11,10 +11,10 @@ from typing import ClassVar
 
 from ..tir.dtype import DType
 from ..tir.errors import InternalError
-from ..tir.expr import Broadcast, Buffer, Call, Cast, Choice, Const, Expr, IfThenElse, Load, Var
+from ..tir.expr import Broadcast, Buffer, Call, Cast, Choice, Const, Expr, IfThenElse, Load, Var, const, if_then_else
 from ..tir.stmt import Bind, Func, Store
 from ..tir.target import Target
-from ..tir.visit import substitute, walk
+from ..tir.visit import loads_of, substitute, walk
 from .c import CGenerator
 from .c_expressions import ATOM, BITS, UNARY
 from .c_types import SMALL_FLOATS
@@ -100,6 +100,8 @@ class CudaVectors(CGenerator):
             return False
         for first, width in moved:
             starts = [at if lanes == 1 else at.base + first for at in (index, source.indices[0])]  # type: ignore[attr-defined]
+            if holds is not None and loads_of(starts[1]):  # where it does not hold, nothing is copied, but the address would be read
+                starts[1] = if_then_else(holds, starts[1], const(0, starts[1].dtype))
             size = width * kind.bytes
             places = ", ".join(self.address(buffer, at) for buffer, at in zip((s.buffer, source.buffer), starts, strict=True))
             if holds is None:

@@ -83,6 +83,29 @@ def test_symbolic_extents():
         np.testing.assert_allclose(c, a.sum(0)[::-1], rtol=1e-6)
 
 
+def test_a_place_that_is_read_from_memory_is_read_only_where_the_copy_happens():
+    """The address of an asynchronous copy is computed whether or not it copies."""
+    count, rows = 20, 32
+    places, A = te.placeholder((count,), "int32", name="places"), te.placeholder((rows,), name="A")
+    G = te.compute((rows,), lambda i: te.if_then_else(i < count, A[places[i]], 0.0), name="G")
+    k = te.reduce_axis((0, rows), name="k")
+    C = te.compute((8,), lambda t: te.sum(G[k] * (t + 1), axis=k), name="C")
+    s = te.create_schedule(C.op)
+    tx = te.thread_axis((0, 8), "threadIdx.x")
+    s[C].bind(C.op.axis[0], tx)
+    step, _ = s[C].split(k, factor=8)
+    s[G].set_scope("shared")
+    s[G].compute_at(s[C], step)
+    s[G].bind(G.op.axis[0], tx)
+    s[G].double_buffer(3, asynchronous=True)
+    module = tw.build(s, [places, A, C], TARGET, check="race")
+    rng = np.random.default_rng(5)
+    where, a, c = rng.integers(0, rows, count).astype("int32"), rng.integers(-9, 9, rows).astype("f"), np.full(8, np.nan, "f")
+    module(where, a, c)
+    np.testing.assert_array_equal(c, a[where].sum() * np.arange(1, 9))
+    assert "tw_cp_async_zfill_4" in module.get_source() and module.report.faults == []
+
+
 def test_refusals():
     s, args, S = reversed_sums(where="t")
     s[S].double_buffer()
