@@ -55,7 +55,8 @@ def tensor_core_matmul(cfg: Config, op: Operator, kind: TensorCoreKind) -> Sched
     schedule = create_schedule(out.op)
     shape = constant_shape(out)
     least = 32 if kind.bytes == 1 and op.name != "dense" else COLUMNS  # columns that are a sector of the right operand
-    fitting = [n for n, (i, j, *_) in enumerate(_TILES) if i <= shape[-2] and j <= shape[-1] and j >= min(least, shape[-1])]
+    fitting = [n for n, (i, j, *_) in enumerate(_TILES) if i <= shape[-2] and j <= shape[-1]]
+    fitting = [n for n in fitting if _TILES[n][1] >= least] or fitting
     tile = cfg.define_knob("tile", fitting, default=_default_tile(shape, fitting, multiprocessors(cfg.target))).val
     rows, columns, warps_y, warps_x = _TILES[tile]
     panel = kind.terms * cfg.define_knob("tiles_of_terms", [1, 2, 4], default=2).val
