@@ -51,6 +51,11 @@ C = te.compute((16,), lambda i: te.sum(B[i, k], axis=k), name="C")
 D = te.compute((16,), lambda i: C[i] + 1.0, name="D")
 i, j = B.op.axis
 s, args = te.create_schedule(D.op), [A, D]""",
+    "greatest": """
+A = te.placeholder((16, 24), name="A")
+k = te.reduce_axis((0, 24), name="k")
+C = te.compute((16,), lambda i: te.max(A[i, k], axis=k), name="C")
+s, args = te.create_schedule(C.op), [A, C]""",
     "pair": """
 A = te.placeholder((16, 24), name="A")
 X, Y = te.compute((16,), lambda i: (A[i, 0], A[i, 1]), name="XY")
@@ -186,6 +191,9 @@ ILLEGAL = {
         ("pipeline", "s[B].bind(i, te.thread_axis('blockIdx.x'))\ns[B].bind(i, te.thread_axis('threadIdx.x'))"),
         ("pipeline", "s[B].bind(i, te.thread_axis('threadIdx.x'))\ns[B].bind(j, te.thread_axis('threadIdx.x'))"),
         ("pipeline", "s[D].bind(D.op.axis[0], te.thread_axis(8, 'threadIdx.x'))"),
+        ("greatest", "s[C].bind(k, te.thread_axis('blockIdx.x'))"),
+        ("started", "s[C].bind(k, te.thread_axis('blockIdx.x'))\ns[B].compute_at(s[C], C.op.axis[0])\ntw.lower(s, args, 'cuda')"),
+        ("pipeline", "s[C].bind(k, te.thread_axis('blockIdx.x'))\ns[C].compute_at(s[D], D.op.axis[0])\ntw.lower(s, args, 'cuda')"),
     ],
     "pragma": [("pipeline", "s[B].pragma(j, 'import_llvm', 1)"), ("pipeline", "s[B].pragma(j, 'unroll', 0)")],
     "prefetch": [("pipeline", "s[D].prefetch(A, D.op.axis[0], 1)"), ("pipeline", "s[B].prefetch(A, i, 0)")],

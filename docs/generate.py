@@ -321,7 +321,7 @@ def not_shown() -> list[str]:
     """The refusals in schedule/ that no program of ILLEGAL reaches, as file:line."""
     reached = [traceback.extract_tb(refusal(*illegal).__traceback__)[-1] for programs in table.ILLEGAL.values() for illegal in programs]
     missing = []
-    for name in ("loops", "placement", "caching", "schedule", "stage", "lower", "nest", "access", "bounds", "storage", "group"):
+    for name in ("loops", "placement", "caching", "schedule", "stage", "lower", "nest", "access", "bounds", "storage", "group", "block_reduction"):
         source = Path(inspect.getfile(Stage)).with_name(f"{name}.py")
         for node in ast.walk(ast.parse(source.read_text())):
             if (

@@ -12,6 +12,7 @@ from ..te.axis import IterVar, Range
 from ..te.tensor import Tensor
 from ..tir.dtype import INT64, whole_number
 from ..tir.errors import ScheduleError
+from .block_reduction import check_atomic
 from .relation import Fuse, Split, at_least_one, ceil_div, product
 from .stage import StageState, position_of
 from .trace import primitive
@@ -278,10 +279,13 @@ class LoopPrimitives(StageState):
             for i in range(100):            for i in thread[blockIdx.x](100):
                 ...                             ...
 
-        An axis that is reduced takes an index of threads: they combine their shares. "vthread" may be given to several axes of a stage.
+        An axis that is reduced may take an index of threads: they combine their shares. "vthread" may be given to several axes of a stage. It may take an
+        index of blocks where the result is in global memory and is a sum, or a least or greatest integer: a kernel of its own stores what it starts from, then
+        each block adds its share by an atomic update. In which order is not fixed: the last bits of a sum of floats may differ from run to run.
 
-        Raises ScheduleError if the axis is bound or marked already, is reduced in an order that matters or by blocks, or `thread` is not a thread axis, is
-        the index of another axis of the stage, or (when lowered: a stage inside another computes less) has a smaller extent than the axis.
+        Raises ScheduleError if the axis is bound or marked already, is reduced in an order that matters, or by blocks that cannot combine it, or `thread` is
+        not a thread axis, is the index of another axis of the stage, or (when lowered: a stage inside another computes less) has a smaller extent than the
+        axis, or blocks are to combine what is not at root in global memory.
         """
         self.leaf(axis, "bind")
         if not isinstance(thread, IterVar) or thread.kind != "thread":
@@ -296,8 +300,7 @@ class LoopPrimitives(StageState):
         if mark is not None and mark.thread is not None:
             raise ScheduleError(f"bind on stage {self.name}: axis {self.axis_name(axis)} is already bound to {mark.thread.thread_tag}")
         if axis.kind == "reduce" and tag.startswith("blockIdx"):
-            raise ScheduleError(f"bind on stage {self.name}: axis {self.axis_name(axis)} is reduced, but blocks cannot combine their shares; "
-                                f"bind it to an index of threads (threadIdx), or use rfactor and bind the new axis to {tag}")  # fmt: skip
+            check_atomic(self, axis, tag)
         several = tag.startswith("vthread")  # each is a loop of its own
         for other, known in () if several else self.marks.items():
             if known.thread is not None and known.thread.thread_tag == tag and position_of(other, self.leaf_iter_vars) is not None:

@@ -176,13 +176,16 @@ class Emitter:
             return Produce(loops.stage.name, CallExtern(op.call.symbol, args, op.call.types, op.writes, op.libraries))
         around = loops.enclosing[: len(loops.stage.threads)]
         bound = bound | {variable for variable, _ in around}
+        before = None
         if loops.stage.is_scan:
             nest = seq(*self._initial_steps(loops), StageNest(self, loops, bound).from_leaf(0, loops.guards))
         else:
-            nest = StageNest(self, loops, bound).from_leaf(0, [*loops.guards, *self.stored.guards(loops)])
+            made, guards = StageNest(self, loops, bound), [*loops.guards, *self.stored.guards(loops)]
+            nest = made.from_leaf(0, guards)
+            before = Produce(f"{loops.stage.name}.init", made.initial(guards)) if made.blocks else None
         for variable, extent in reversed(around):
             nest = For(variable, as_expr(extent), "thread", nest, loops.threads[variable])
-        return Produce(loops.stage.name, nest, _buffer_pragmas(loops.stage))
+        return seq(before, Produce(loops.stage.name, nest, _buffer_pragmas(loops.stage)))
 
     def _initial_steps(self, loops: StageLoops) -> list[Stmt]:
         """Copies of the first steps of a scan from where they were computed; of those that were computed in place, none."""

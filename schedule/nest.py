@@ -15,7 +15,8 @@ from ..tir.expr import Buffer, Expr, Load, Var, as_expr, load, logical_and
 from ..tir.stmt import Allocate, AllReduce, Bind, Combination, For, If, Prefetch, Stmt, Store, seq
 from ..tir.visit import Substitute, loads_of, substitute, substitute_statement
 from .access import Access
-from .bounds import Guard, StageLoops, attach_leaf
+from .block_reduction import atomic_update, check_place, is_of_blocks
+from .bounds import Guard, StageLoops, attach_leaf, loop_variable
 from .stage import position_of
 from .tensorize import Match, Nest, check_guards, check_plain, check_surroundings, intrinsic_at
 
@@ -48,7 +49,11 @@ class StageNest:
         leaves = self.stage.leaf_iter_vars
         reducing = self.stage.op.reducer is not None
         self.first_reduce = next((n for n, leaf in enumerate(leaves) if leaf.kind != "spatial"), len(leaves)) if reducing else None
-        self.across = [leaf for leaf in leaves if leaf.kind == "reduce" and self._thread_of(leaf) is not None] if reducing else []
+        reduced = [leaf for leaf in leaves if leaf.kind == "reduce"] if reducing else []
+        self.blocks = [leaf for leaf in reduced if is_of_blocks(self.stage, leaf)]
+        threads = [leaf for leaf in reduced if self._thread_of(leaf) is not None and not is_of_blocks(self.stage, leaf)]
+        # what each block has one term of needs no sum of its own
+        self.across = [*self.blocks, *threads] if threads or len(self.blocks) < len(reduced) else []
         self.leaves = leaves if not self.across else self._threads_first(leaves)
         self.share: list[Buffer] = []  # of each tensor, what one thread has reduced so far
 
@@ -88,7 +93,7 @@ class StageNest:
             late = [g for g in ready if g.on_reduction]
             ready = [g for g in ready if not g.on_reduction]
             body = self._across_threads(position, [*late, *waiting])
-        elif position == self.first_reduce and not self._whole_by_intrinsic(position):
+        elif position == self.first_reduce and not self.blocks and not self._whole_by_intrinsic(position):
             late = [g for g in ready if g.on_reduction]
             ready = [g for g in ready if not g.on_reduction]
             initial = self._initial_values(position, [g for g in waiting if not g.on_reduction])
@@ -141,34 +146,71 @@ class StageNest:
         return guarded(ready, self._rest(position, [g for g in guards if not g.variables <= self.bound]))
 
     def _across_threads(self, position: int, guards: list[Guard]) -> Stmt:
-        """A reduction over axes that are threads: each thread reduces its share, then all together combine the shares, then the result is stored."""
+        """A reduction over axes that are threads: each thread reduces its share, then all together combine the shares, then the result is stored. Of blocks,
+        too, each has a share; it goes into the result by an atomic update."""
         op, stage, inner = self.stage.op, self.stage, self._spatial(position)
         shape = [self.loops.extents[leaf] for leaf in inner]
-        where = [self.loops.variables[leaf] for leaf in inner]
+        where = tuple(self.loops.variables[leaf] for leaf in inner)
         wide = next((leaf for leaf in inner if not isinstance(self.loops.extents[leaf], int)), None)
         if wide is not None or intrinsic_at(stage, self.across[0]) is not None:
             problem = "an intrinsic stands there too" if wide is None else f"the extent of axis {stage.axis_name(wide)} inside it is not a constant"
             raise ScheduleError(f"stage {stage.name}: its reduction is shared among threads ({self._thread_of(self.across[0])}), but {problem}")
         dtypes = [t.dtype for t in stage.outputs]
+        threads = self.across[len(self.blocks) :]
         total, self.share = ([Buffer(f"{stage.name}.{what}", shape, kind, "local") for kind in dtypes] for what in ("total", "share"))
-        start = self.loops.init if self.loops.init is not None else op.reducer.identity(dtypes)
         form = op.reducer.form(dtypes)
         how = Combination(form.lhs, form.rhs, form.result, form.identity)
         totals, shares = (tuple(load(buffer, where) for buffer in buffers) for buffers in (total, self.share))
-        together = AllReduce(totals, shares, how, tuple(tag for leaf in self.across if (tag := self._thread_of(leaf)) is not None))
-        first = seq(*[Store(b, tuple(where), self.redirect.rewrite(e)) for b, e in zip(total, start, strict=True)])
-        zero = seq(*[Store(b, tuple(where), e) for b, e in zip(self.share, form.identity, strict=True)])
-        last = seq(*[Store(buffer, indices, e) for (buffer, indices), e in zip(self._targets(), totals, strict=True)])
+        zero = seq(*[Store(b, where, e) for b, e in zip(self.share, form.identity, strict=True)])
         spatial = [g for g in guards if not g.on_reduction]
-        own = seq(self._in_loops(inner, [], zero), self._own_share(position, guards), self._in_loops(inner, [], together))
+        body = seq(self._in_loops(inner, [], zero), self._own_share(position, guards))
+        if threads:
+            tags = tuple(tag for leaf in threads if (tag := self._thread_of(leaf)) is not None)
+            body = seq(body, self._in_loops(inner, [], AllReduce(totals, shares, how, tags)))
+        else:
+            body = seq(body, self._in_loops(inner, spatial, self._last(shares)))
         for buffer in reversed(self.share):
-            own = Allocate(buffer, own)
-        for leaf in reversed(self.across):
-            own = For(self.loops.variables[leaf], as_expr(self.loops.extents[leaf]), "thread", own, self._thread_of(leaf))
-        body = seq(self._in_loops(inner, [], first), own, self._in_loops(inner, spatial, last))
-        for buffer in reversed(total):
             body = Allocate(buffer, body)
+        body = self._in_threads(threads, body)
+        if threads:
+            start = form.identity if self.blocks else self._start()
+            first = seq(*[Store(b, where, self.redirect.rewrite(e)) for b, e in zip(total, start, strict=True)])
+            body = seq(self._in_loops(inner, [], first), body, self._in_loops(inner, spatial, self._last(totals)))
+            for buffer in reversed(total):
+                body = Allocate(buffer, body)
+        return self._in_threads(self.blocks, body)
+
+    def _in_threads(self, leaves: Sequence[IterVar], body: Stmt) -> Stmt:
+        """`body` in the loops over leaves that are threads or blocks, after the stages that are computed in them; those in the innermost are there already."""
+        for leaf in reversed(leaves):
+            if leaf is not self.across[-1]:
+                around = [self.loops.variables[each] for each in self.across[: position_of(leaf, self.across) or 0]] + [self.loops.variables[leaf]]
+                self.bound.update(around)
+                body = self._attached_here(leaf, body)
+                self.bound.difference_update(around)
+            body = For(self.loops.variables[leaf], as_expr(self.loops.extents[leaf]), "thread", body, self._thread_of(leaf))
         return body
+
+    def _last(self, values: Sequence[Expr]) -> Stmt:
+        """What was reduced becomes the result, or a part of it."""
+        if self.blocks:
+            return atomic_update(self.stage, self._targets()[0], values[0])
+        return seq(*[Store(buffer, indices, e) for (buffer, indices), e in zip(self._targets(), values, strict=True)])
+
+    def initial(self, guards: Sequence[Guard]) -> Stmt:
+        """What a reduction by blocks starts from, in loops of its own over all data-parallel leaves: blocks do not wait, so a kernel before stores it."""
+        check_place(self.stage, self.loops.scope, self.loops.init, self.emitter.schedule)
+        leaves = self._spatial(0)
+        body = self._in_loops(leaves, [g for g in guards if not g.on_reduction], self._assign(self._start()))
+        if all((self._thread_of(leaf) or "vthread").startswith("vthread") for leaf in leaves):
+            body = For(loop_variable("threadIdx.x", 1), as_expr(1), "thread", body, "threadIdx.x")
+        return body
+
+    def _start(self) -> Sequence[Expr]:
+        """The values a reduction starts from."""
+        if self.loops.init is not None:
+            return self.loops.init
+        return self.stage.op.reducer.identity([t.dtype for t in self.stage.outputs])  # type: ignore[no-any-return]
 
     def _own_share(self, position: int, guards: list[Guard]) -> Stmt:
         """What one thread does of a reduction over threads: the leaves inside, on its share."""
@@ -187,6 +229,10 @@ class StageNest:
     def _tensorized(self, position: int, guards: Sequence[Guard]) -> Stmt:
         """The intrinsic in the place of a leaf and the loops inside."""
         leaf, stage = self.leaves[position], self.stage
+        if self.blocks:
+            axis = stage.axis_name(self.blocks[0])
+            raise ScheduleError(f"tensorize on stage {stage.name}: its axis {axis} is reduced by blocks, by atomic updates, which no intrinsic makes; "
+                                f"factor the part of a block out, F = s.rfactor({stage.name}, {axis}), and tensorize that")  # fmt: skip
         check_plain(stage, position)
         check_surroundings(stage, position)
         check_guards(stage, leaf, [g.condition for g in guards], {self.loops.variables[each] for each in self.leaves[position:]})
@@ -249,11 +295,9 @@ class StageNest:
 
     def _initial_values(self, position: int, guards: list[Guard]) -> Stmt:
         """What the reduction starts from, in loops of its own over the data-parallel leaves inside the reduction."""
-        op = self.stage.op
-        values = self.loops.init if self.loops.init is not None else op.reducer.identity([t.dtype for t in self.stage.outputs])
         by_intrinsic = self._init_by_intrinsic(position)
         if by_intrinsic is None:
-            return self._in_loops(self._spatial(position), guards, self._assign(values))
+            return self._in_loops(self._spatial(position), guards, self._assign(self._start()))
         return self._in_loops([leaf for leaf in self.leaves[position : by_intrinsic[0]] if leaf.kind == "spatial"], guards, by_intrinsic[1])
 
     def _in_loops(self, inner: Sequence[IterVar], guards: Sequence[Guard], body: Stmt) -> Stmt:
@@ -283,8 +327,11 @@ class StageNest:
             where = tuple(self.loops.variables[leaf] for leaf in self._spatial(self.first_reduce or 0))
             targets = [(buffer, where) for buffer in self.share]
         now = [load(buffer, indices) for buffer, indices in targets]
-        new = op.reducer.combine(now, [self.redirect.rewrite(e) for e in self.loops.body])
-        update = _store_together(targets, new)
+        terms = [self.redirect.rewrite(e) for e in self.loops.body]
+        if self.blocks and not self.share:
+            update = atomic_update(self.stage, targets[0], terms[0])
+        else:
+            update = _store_together(targets, op.reducer.combine(now, terms))
         if self.loops.condition is not None:
             update = If(self.redirect.rewrite(self.loops.condition), update)
         return update

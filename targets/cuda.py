@@ -17,7 +17,7 @@ from ..tir.errors import InternalError, TargetError
 from ..tir.expr import Binary, Buffer, Call, Cast, Const, Expr, Var
 from ..tir.gpu import INDEX_LIMITS, STATIC_SHARED_BYTES, WARP_SIZE, is_fragment
 from ..tir.passes.double_buffer import ASYNCHRONOUS
-from ..tir.stmt import Allocate, AllReduce, Bind, CallExtern, CallIntrinsic, For, Func, If, Prefetch, Produce, Seq, Stmt, Store, Sync
+from ..tir.stmt import Allocate, AllReduce, Atomic, Bind, CallExtern, CallIntrinsic, For, Func, If, Prefetch, Produce, Seq, Stmt, Store, Sync
 from ..tir.target import Target
 from ..tir.visit import children, substitute, walk
 from .c_expressions import BITS, UNARY
@@ -151,6 +151,7 @@ class CudaGenerator(CudaVectors):
         outside, self._kernel, self.out, self._loops = self._kernel, _Kernel(name), Writer(1), 0
         captured = Captured(s.body, self.func.params)
         written = {n.buffer for n in walk(s.body) if isinstance(n, Store)} | {n.loads[0].buffer for n in walk(s.body) if isinstance(n, CallIntrinsic)}
+        written |= {n.load.buffer for n in walk(s.body) if isinstance(n, Atomic)}
         with self.names.scope():
             self.names.fresh(name)
             sizes = self._sizes_of(captured)
@@ -327,6 +328,17 @@ class CudaGenerator(CudaVectors):
 
     def write_AllReduce(self, s: AllReduce) -> None:
         AllReduceWriter(self, s, self._kernel.block, repeats=self._loops > 0).write()
+
+    def write_Atomic(self, s: Atomic) -> None:
+        buffer = s.load.buffer
+        kind, address, value = buffer.dtype, self.address(buffer, self._flat_index(buffer, s.load.indices, s)), self.text(s.value)
+        if kind in ("float16", "bfloat16"):  # their bits, for which CUDA has no function
+            self.out.line(f"{self.helpers.device.use(f'tw_atomic_{s.operation}_{kind}')}({address}, {value});")
+            return
+        if kind == "int64" and s.operation == "add":  # there is one of unsigned numbers; both wrap alike
+            word = self.helpers.scalar("uint64")
+            address, value = f"({word} *){address}", f"({word})({value})"
+        self.out.line(f"atomic{s.operation.capitalize()}({address}, {value});")
 
     def write_Prefetch(self, s: Prefetch) -> None:
         """A hint of the CPU's; the warps of a GPU hide latencies themselves."""

@@ -1,4 +1,4 @@
-"""CUDA functions that generated kernels call where one expression does not do: tensor cores, ldmatrix, cp.async, dp4a, small floats.
+"""CUDA functions that generated kernels call where one expression does not do: tensor cores, ldmatrix, cp.async, dp4a, small floats, atomic sums of them.
 
 A source gets the functions that it uses and no others (`CudaHelpers`); they are inline PTX and need no include, as mma.h alone costs nvcc a
 second. The PTX is for nvcc; where the emulator compiles the same source, its header tilewright_ptx.h has functions of these names in C++.
@@ -281,10 +281,33 @@ def _narrow_byte(element: str) -> CudaHelper:
          f"return (code > {too_large:#x} && value <= 0x7f800000u ? {too_large:#x} : code) | sign;"), 75)  # fmt: skip
 
 
+def _atomic_helpers() -> dict[str, CudaHelper]:
+    """Sums of small floats, which are kept as bits. Where a bfloat16 is not added in one instruction, the sum is tried until nobody came between."""
+
+    def instruction(kind: str) -> str:
+        return f'asm volatile("red.add.noftz.{kind} [%0], %1;" : : "l"(address), "h"(x) : "memory");'
+
+    tried = (
+        "unsigned short old = *(volatile unsigned short *)address, expected;",
+        "do {",
+        "    expected = old;",
+        "    old = atomicCAS(address, expected, tw_narrow_float_bfloat16(tw_widen_float_bfloat16(expected) + tw_widen_float_bfloat16(x)));",
+        "} while (old != expected);",
+    )
+    head = "void tw_atomic_add_{}(unsigned short *address, unsigned short x)"
+    conversions = ("tw_widen_float_bfloat16", "tw_narrow_float_bfloat16")
+    bfloat = ("#if __CUDA_ARCH__ >= 900", f"    {instruction('bf16')}", "#else", *(f"    {line}" for line in tried), "#endif")
+    return {
+        "tw_atomic_add_float16": CudaHelper(head.format("float16"), (instruction("f16"),), 75),
+        "tw_atomic_add_bfloat16": CudaHelper(head.format("bfloat16"), bfloat, 75, needs=conversions),
+    }
+
+
 CUDA_HELPERS: dict[str, CudaHelper] = {
     **_tensor_core_helpers(),
     **_ldmatrix_helpers(),
     **_copy_helpers(),
     **_dot_helpers(),
     **_small_float_helpers(),
+    **_atomic_helpers(),
 }

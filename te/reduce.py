@@ -167,6 +167,11 @@ def is_sum(reducer: Reducer) -> bool:
     return reducer is _SUM
 
 
+def atomic_operation(reducer: Reducer) -> str | None:
+    """The operation of an atomic update that does what a reducer does ("add", "min", "max"); None where there is none."""
+    return {_SUM: "add", _MIN: "min", _MAX: "max"}.get(reducer)
+
+
 def sum(expr: Any, axis: Any, where: Any = None, init: Any = None) -> Reduction:
     """The sum of `expr` over the reduce axes, accumulated in its dtype. Small integers must be cast first: they would overflow."""
     check_accumulator("sum", as_expr(expr).dtype)

@@ -19,7 +19,7 @@ from .errors import TargetError
 from .expr import HAS_LOAD, Buffer, Const, Expr, Var, add, logical_not, mul
 from .gpu import is_fragment
 from .kernel import THREAD_INDICES, Grouping, Kernel
-from .stmt import Allocate, AllReduce, Bind, CallIntrinsic, For, If, Produce, Seq, Stmt, Store, Sync
+from .stmt import Allocate, AllReduce, Atomic, Bind, CallIntrinsic, For, If, Produce, Seq, Stmt, Store, Sync
 from .visit import loads_of, operands_of, statements_in, substitute
 
 _Conflict: TypeAlias = "tuple[Access, Access]"
@@ -262,15 +262,20 @@ class _Planner:
             if node.buffer in self.shared
         ]
 
-    def access(self, buffer: Buffer, indices: tuple[Expr, ...], writes: bool, predicate: Expr | None = None, tile: object = None) -> Access:
+    def access(
+        self, buffer: Buffer, indices: tuple[Expr, ...], writes: bool, predicate: Expr | None = None, tile: object = None, atomic: bool = False
+    ) -> Access:
         where = tuple(substitute(i, self.values) for i in indices) if self.values else indices
         guards = tuple(substitute(g, self.values) for g in self.guards) if self.values else tuple(self.guards)
-        return Access(buffer, where, writes, guards, f"{buffer.name}[{', '.join(map(str, indices))}]", predicate is not None, tile)
+        return Access(buffer, where, writes, guards, f"{buffer.name}[{', '.join(map(str, indices))}]", predicate is not None, tile, atomic)
 
     def accesses(self, s: Stmt) -> list[Access]:
         """What a statement without statements in it reads and writes."""
         if isinstance(s, CallIntrinsic):
             return [a for number in range(len(s.args)) for a in self.operand(s, number)]
+        if isinstance(s, Atomic):
+            read = self.reads((*s.load.indices, s.value))
+            return [*read, self.access(s.load.buffer, s.load.indices, True, atomic=True)] if s.load.buffer in self.shared else read
         found = self.reads(operands_of(s))
         if isinstance(s, Store) and s.buffer in self.shared:
             found.append(self.access(s.buffer, s.indices, True, s.predicate))
@@ -338,6 +343,8 @@ def _written(s: Stmt) -> set[Buffer]:
             found.add(s.loads[0].buffer)
         elif isinstance(s, AllReduce):
             found.update(target.buffer for target in s.loads)
+        elif isinstance(s, Atomic):
+            found.add(s.load.buffer)
         pending.extend(statements_in(s))
     return found
 

@@ -32,7 +32,7 @@ _MOST_POINTS = 1 << 16
 class Access:
     """A read or a write (`writes`) of `buffer[indices]`, in a kernel, where all of `guards` hold; `in_lanes`: a predicate
     leaves out some of its lanes. `text` is for messages. `tile`: of a tile on which a warp works together, by which intrinsic it is: two equal ones are shared
-    out among the lanes alike, so that they meet in different warps only."""
+    out among the lanes alike, so that they meet in different warps only. `atomic`: an update that others of its kind may meet."""
 
     buffer: Buffer
     indices: tuple[Expr, ...]
@@ -41,6 +41,7 @@ class Access:
     text: str
     in_lanes: bool = False
     tile: object = None
+    atomic: bool = False
 
 
 class Conflicts:
@@ -59,7 +60,7 @@ class Conflicts:
         Arguments: `common`: variables that have one value for both, as those of the loops around both; `following`: that of a loop of which `second`
         runs an iteration later (it is among `common`).
         """
-        if first.buffer is not second.buffer or not (first.writes or second.writes) or not self.threads:
+        if first.buffer is not second.buffer or not (first.writes or second.writes) or not self.threads or (first.atomic and second.atomic):
             return False
         if self.certain and (first.in_lanes or second.in_lanes):
             return False

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from .expr import Buffer, Load, Var
-from .stmt import Allocate, CallExtern, CallIntrinsic, Func, Prefetch, Seq, Stmt, Store, seq
+from .stmt import Allocate, Atomic, CallExtern, CallIntrinsic, Func, Prefetch, Seq, Stmt, Store, seq
 from .visit import walk
 
 
@@ -75,6 +75,7 @@ class _Use:
         self.calls = any(isinstance(s, CallExtern) for s in walk(statement))  # what a C function does is done at each call
         self.writes = {s.buffer for s in walk(statement) if isinstance(s, Store)} - own
         self.writes |= {s.loads[0].buffer for s in walk(statement) if isinstance(s, CallIntrinsic)} - own
+        self.writes |= {s.load.buffer for s in walk(statement) if isinstance(s, Atomic)} - own
         self.reads = {s.buffer for s in walk(statement) if isinstance(s, (Load, Prefetch))} - own
 
 

@@ -61,6 +61,13 @@ def _round_up(value: int, unit: int) -> int:
     return -(-value // unit) * unit
 
 
+# which updates of one element many blocks can make at once, and of which dtypes: in one instruction, or (small floats before sm_90) by trying again
+ATOMIC_DTYPES: dict[str, tuple[str, ...]] = {
+    "add": ("int32", "uint32", "int64", "float16", "bfloat16", "float32", "float64"),
+    "min": ("int32", "uint32", "int64"),
+    "max": ("int32", "uint32", "int64"),
+}
+
 # the largest extent of each index of the grid and of a block
 INDEX_LIMITS = {
     "blockIdx.x": (1 << 31) - 1,

@@ -17,7 +17,7 @@ from .errors import TilewrightError
 from .expr import HAS_LOAD, Buffer, Expr, Load, Var, as_expr
 from .interp_expressions import ExpressionWriter, wrapped
 from .interp_support import Array, Memory, run_intrinsic, run_threads
-from .stmt import Allocate, AllReduce, Bind, CallExtern, CallIntrinsic, For, Func, If, Prefetch, Produce, Seq, Stmt, Store, Sync
+from .stmt import Allocate, AllReduce, Atomic, Bind, CallExtern, CallIntrinsic, For, Func, If, Prefetch, Produce, Seq, Stmt, Store, Sync
 from .visit import children, combine, walk
 
 _MAX_LOOPS = 18  # Python refuses more than 20 nested blocks; deeper loops go into a function of their own
@@ -171,7 +171,7 @@ class _Emitter(ExpressionWriter):
         self.count_uses(*(c for c in children(s) if isinstance(c, Expr)))
         _STATEMENTS[s.__class__](self, s)
         self.scopes = outer
-        if self.varying is not None and self.threads == "steps" and not self.divided and s.__class__ in (Store, CallIntrinsic, If):
+        if self.varying is not None and self.threads == "steps" and not self.divided and s.__class__ in (Store, Atomic, CallIntrinsic, If):
             self.line(f'yield "block", {self.fresh_number()}, None')
 
     def fresh_number(self) -> int:
@@ -321,6 +321,11 @@ class _Emitter(ExpressionWriter):
         self.line(f"{''.join(f'{text}, ' for text in values)} = yield 'reduce', {self.fresh_number()}, (({given}), {name}, {s.threads!r})")
         return found
 
+    def atomic(self, s: Atomic) -> None:
+        """One line: nothing comes between."""
+        self.count_uses(s.result)
+        self.store(Store(s.load.buffer, s.load.indices, s.result))
+
     def store(self, s: Store) -> None:
         buffer, name = self.names[s.buffer], s.buffer.name
         kind = s.buffer.dtype
@@ -354,5 +359,6 @@ _STATEMENTS: dict[type, Callable[[_Emitter, Any], None]] = {
     CallExtern: _Emitter.call_extern,
     CallIntrinsic: _Emitter.call_intrinsic,
     AllReduce: _Emitter.all_reduce,
+    Atomic: _Emitter.atomic,
     Sync: _Emitter.synchronize,
 }  # fmt: skip

@@ -159,6 +159,9 @@ def _statement(s: Any, names: Any, indent: str, out: list[str]) -> None:
     elif kind == "AllReduce":
         targets, values = (", ".join(expression_text(e, names) for e in es) for es in (s.targets, s.values))
         out.append(f"{indent}{targets} = all_reduce[{', '.join(s.threads)}]({values}): {', '.join(expression_text(e, names) for e in s.combination.results)}")
+    elif kind == "Atomic":
+        target, value = expression_text(s.target, names), expression_text(s.value, names)
+        out.append(f"{indent}atomic {target} {f'+= {value}' if s.operation == 'add' else f'= {s.operation}({target}, {value})'}")
     elif kind == "Sync":
         out.append(f"{indent}sync {s.kind}{f' {s.count}' if s.kind == 'async_wait' else ''}")
     elif kind == "Prefetch":

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from .dtype import DType
 from .errors import TargetError
-from .expr import Buffer, Const, Expr, Load, Var, as_expr, load
+from .expr import Buffer, Const, Expr, Load, Var, add, as_expr, load, maximum, minimum
 from .printer import Names, function_text, statement_lines
 
 
@@ -287,6 +287,45 @@ class AllReduce(Stmt):
         if all(a is b for a, b in zip(parts, self.parts, strict=True)):
             return self
         return AllReduce(parts[: len(self.targets)], parts[len(self.targets) :], self.combination, self.threads)
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Atomic(Stmt):
+    """`target = operation(target, value)`, in one step that nobody interrupts: others may do the same with the same element at the same time.
+
+    `target`: a Load, the element; nobody gets to know what was there. `operation`: "add", "min" or "max". `along`: the indices of a GPU (as "blockIdx.z") of
+    which each value has an update of its own; of another index that the target does not depend on, only 0 has one. No pass may move it across another access
+    to its element, do it twice, or make it a load and a store.
+    """
+
+    target: Expr
+    value: Expr
+    operation: str
+    along: tuple[str, ...] = ()
+
+    @property
+    def load(self) -> Load:
+        """The target."""
+        assert isinstance(self.target, Load)
+        return self.target
+
+    @property
+    def result(self) -> Expr:
+        """What the element becomes."""
+        return ATOMIC_OPERATIONS[self.operation](self.target, self.value)
+
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        """Target, then value."""
+        return (self.target, self.value)
+
+    def with_parts(self, parts: tuple[Expr, ...]) -> Atomic:
+        """This update of another element or by another value; itself if they are the same."""
+        target, value = parts
+        return self if target is self.target and value is self.value else Atomic(target, value, self.operation, self.along)
+
+
+ATOMIC_OPERATIONS: dict[str, Callable[[Expr, Expr], Expr]] = {"add": add, "min": minimum, "max": maximum}
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from . import expr as _expr
 from . import stmt as _stmt
 from .expr import HAS_LOAD, Binary, Broadcast, Buffer, Call, Cast, Choice, Const, Expr, Load, Not, Ramp, Var, broadcast, load, ramp, wrapped
-from .stmt import Allocate, AllReduce, Bind, CallExtern, CallIntrinsic, Combination, For, If, Prefetch, Produce, Seq, Stmt, Store, Sync, seq
+from .stmt import Allocate, AllReduce, Atomic, Bind, CallExtern, CallIntrinsic, Combination, For, If, Prefetch, Produce, Seq, Stmt, Store, Sync, seq
 
 # Expressions are walked recursively, in Python frames only, which need no C stack; a computation may inline very long chains.
 _RECURSION_LIMIT = 200_000
@@ -102,6 +102,7 @@ _STATEMENT_CHILDREN: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     CallExtern: lambda s: s.args,
     CallIntrinsic: lambda s: s.parts,
     AllReduce: lambda s: s.parts,
+    Atomic: lambda s: s.parts,
     Sync: lambda s: (),
 }
 
@@ -131,6 +132,7 @@ _INNER_STATEMENTS: dict[type, Callable[[Any], tuple[Stmt, ...]]] = {
     CallExtern: lambda s: (),
     CallIntrinsic: lambda s: (),
     AllReduce: lambda s: (),
+    Atomic: lambda s: (),
     Sync: lambda s: (),
 }
 
@@ -152,6 +154,7 @@ _OPERANDS: dict[type, Callable[[Any], tuple[Expr, ...]]] = {
     CallExtern: _STATEMENT_CHILDREN[CallExtern],
     CallIntrinsic: _STATEMENT_CHILDREN[CallIntrinsic],
     AllReduce: _STATEMENT_CHILDREN[AllReduce],
+    Atomic: _STATEMENT_CHILDREN[Atomic],
     Sync: _STATEMENT_CHILDREN[Sync],
 }
 
@@ -312,7 +315,7 @@ def _call_extern(r: Rewriter, s: CallExtern) -> Stmt:
     return s.with_args(mapped(r.rewrite, s.args))
 
 
-def _with_parts(r: Rewriter, s: CallIntrinsic | AllReduce) -> Stmt:
+def _with_parts(r: Rewriter, s: CallIntrinsic | AllReduce | Atomic) -> Stmt:
     return s.with_parts(mapped(r.rewrite, s.parts))
 
 
@@ -322,7 +325,7 @@ def _rebuild_table() -> dict[type, Callable[[Any, Any], Any]]:
         Cast: _unary("value"), Broadcast: _broadcast, Not: _unary("a"),
         Store: _store, Seq: _seq, For: _for, If: _if, Allocate: _allocate, Bind: _bind, Produce: _produce, Prefetch: _prefetch,
         CallExtern: _call_extern,
-        CallIntrinsic: _with_parts, AllReduce: _with_parts,
+        CallIntrinsic: _with_parts, AllReduce: _with_parts, Atomic: _with_parts,
         Sync: _leaf,
     }  # fmt: skip
     table: dict[type, Callable[[Any, Any], Any]] = {}

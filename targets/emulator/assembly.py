@@ -29,6 +29,6 @@ def granule_bytes(assembly: str, source: str) -> int:
     if re.search(r"^[^\"\n]*\b(?:__tsan_unaligned_|__wrap_mem|memcpy|memset|memmove)", assembly, re.MULTILINE):  # strings hold the compiler's flags
         return 1
     sizes = [int(size) // (8 if "atomic" in hook else 1) for hook, size in re.findall(r"\b(__tsan_[a-z_]*?)(\d+)", assembly)]
-    if re.search(r"\batomic\w*\s*\(", source) and re.search(r"\b(?:__half|half|__nv_bfloat16|short)\b", source):
+    if re.search(r"atomic\w*\s*\(", source) and re.search(r"\b(?:__half|half|__nv_bfloat16|short)\b", source):
         sizes.append(2)
     return min([4, *sizes])

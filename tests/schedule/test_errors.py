@@ -129,7 +129,6 @@ def test_loop_kinds():
     s[B].bind(i, te.thread_axis("threadIdx.x"))
     refuse(lambda: s[B].bind(i, te.thread_axis("threadIdx.y")), "i", "already bound", "threadIdx.x")
     refuse(lambda: s[D].bind(D.op.axis[0], te.thread_axis(8, "threadIdx.x")), "16", "8", "threadIdx.x")
-    refuse(lambda: s[C].bind(k, te.thread_axis("blockIdx.x")), "bind", "C", "axis k", "blocks cannot combine", "rfactor")
     refuse(lambda: s[D].bind(D.op.axis[0], i), "thread axis", "te.thread_axis")
     n = te.size_var("n")
     X = te.placeholder((n,), name="X")

@@ -21,7 +21,7 @@ def call(name: str) -> str:
             continue
         kind, word = parameter.rsplit(" ", 1)
         if word.startswith("*"):
-            operand = {"*shared": "shared", "*row": "shared + 16 * threadIdx.x", "*global": "y"}.get(word, word.lstrip("*") + "_")
+            operand = {"*shared": "shared", "*row": "shared + 16 * threadIdx.x", "*global": "y", "*address": "x"}.get(word, word.lstrip("*") + "_")
             operands.append(operand if kind in ("void", "const void") else f"({kind} *){operand}")
         else:
             operands.append(f"({kind})y[threadIdx.x]")

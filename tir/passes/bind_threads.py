@@ -14,7 +14,7 @@ from typing import ClassVar
 from ..errors import ScheduleError, TargetError
 from ..expr import LT, Buffer, Const, Expr, Var, const, eq, logical_and, logical_not, lt
 from ..kernel import INDICES
-from ..stmt import Allocate, AllReduce, Bind, CallExtern, CallIntrinsic, For, Func, If, Prefetch, Produce, Seq, Stmt, Store, seq
+from ..stmt import Allocate, AllReduce, Atomic, Bind, CallExtern, CallIntrinsic, For, Func, If, Prefetch, Produce, Seq, Stmt, Store, seq
 from ..target import Target
 from ..verify import CLOSED, THREADS_BOUND
 from ..visit import Substitute, loads_of, operands_of, statements_in, walk
@@ -275,7 +275,7 @@ class _Binder(Substitute):
 
     def _guarded(self, s: Stmt, conditions: Sequence[Expr]) -> Stmt:
         """`s` under conditions; each store to memory of the block or of all where an index it does not depend on is 0."""
-        stores = [each for each in walk(s) if isinstance(each, (Store, CallIntrinsic))]
+        stores = [each for each in walk(s) if isinstance(each, (Store, Atomic, CallIntrinsic))]
         for each in stores:
             self._check_own(_buffer_of(each))
         firsts = [self._first_only(each) for each in stores]
@@ -300,17 +300,18 @@ class _Binder(Substitute):
         otherwise = None if s.otherwise is None else self._guarded(s.otherwise, [*conditions, logical_not(s.condition)])
         return seq(self._guarded(s.then, [*conditions, s.condition]), otherwise)
 
-    def _first_only(self, s: Store | CallIntrinsic) -> tuple[str, ...]:
+    def _first_only(self, s: Store | Atomic | CallIntrinsic) -> tuple[str, ...]:
         """The indices where only 0 stores."""
         buffer = _buffer_of(s)
         if buffer.scope != "global" and not buffer.scope.startswith("shared"):
             return ()
-        place = s.indices if isinstance(s, Store) else s.parts
+        place = s.indices if isinstance(s, Store) else s.load.indices if isinstance(s, Atomic) else s.parts
         known = set().union(*[e.variables for e in place]) if place else set()
         found = []
         for tag, (variable, extent) in self.indices.items():
             several = not isinstance(extent, Const) or extent.value != 1
-            if several and variable not in known and (buffer.scope == "global" or not is_of_block(tag)):
+            own_part = isinstance(s, Atomic) and tag in s.along
+            if several and variable not in known and not own_part and (buffer.scope == "global" or not is_of_block(tag)):
                 found.append(tag)
         return tuple(found)
 
@@ -327,13 +328,13 @@ def is_of_warp(scope: str) -> bool:
     return scope.startswith(("warp", "wmma"))
 
 
-def _buffer_of(s: Store | CallIntrinsic) -> Buffer:
-    return s.buffer if isinstance(s, Store) else s.loads[0].buffer
+def _buffer_of(s: Store | Atomic | CallIntrinsic) -> Buffer:
+    return s.buffer if isinstance(s, Store) else s.load.buffer if isinstance(s, Atomic) else s.loads[0].buffer
 
 
 def _stored(s: Stmt) -> Iterable[Buffer]:
     """The buffers that the nest of a stage stores to, without those of stages inside."""
-    if isinstance(s, (Store, CallIntrinsic)):
+    if isinstance(s, (Store, Atomic, CallIntrinsic)):
         yield _buffer_of(s)
     for each in statements_in(s):
         if not isinstance(each, Produce):

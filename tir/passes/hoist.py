@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..bounds import always_inside, constant_bounds
 from ..expr import HAS_COST, HAS_DIVISION, HAS_LOAD, Broadcast, Buffer, Call, Const, Div, Expr, FloorDiv, FloorMod, IfThenElse, Load, Ramp, Var, if_then_else
-from ..stmt import Allocate, AllReduce, Bind, CallIntrinsic, For, Func, If, Produce, Seq, Stmt, Store, Sync, seq
+from ..stmt import Allocate, AllReduce, Atomic, Bind, CallIntrinsic, For, Func, If, Produce, Seq, Stmt, Store, Sync, seq
 from ..verify import CLOSED, NO_VECTOR_LOOPS, TYPED
 from ..visit import Rewriter, loads_of, mapped, operands_of, statements_in
 from .manager import Pass
@@ -91,6 +91,9 @@ class _Hoister:
             return s if new == s.body else seq(*new)  # type: ignore[attr-defined]
         if kind is Store:
             return self._store(s)  # type: ignore[arg-type]
+        if kind is Atomic:
+            value = self._moved(s.value)  # type: ignore[attr-defined]
+            return self._without_repetition(s.with_parts((s.target, value)))  # type: ignore[attr-defined]
         if kind is Produce:
             body = self.statement(s.body)  # type: ignore[attr-defined]
             return s.with_body(body)  # type: ignore[attr-defined, no-any-return]
@@ -149,6 +152,8 @@ class _Hoister:
                 found = frozenset((s.buffer,))
             elif s.__class__ is CallIntrinsic:
                 found = frozenset((s.loads[0].buffer,))
+            elif s.__class__ is Atomic:
+                found = frozenset((s.load.buffer,))
             elif s.__class__ is AllReduce:
                 found = frozenset(target.buffer for target in s.loads)
             elif s.__class__ is Sync:  # others may have stored to whatever they can reach
@@ -249,11 +254,11 @@ class _Hoister:
 
     # ---------------------------------------------------------------------------------------------------------- repetition
 
-    def _without_repetition(self, s: Store) -> Stmt:
+    def _without_repetition(self, s: Store | Atomic) -> Stmt:
         """`s`, with what it repeats bound before it if it would be long to write."""
-        total = s.value.operations + (0 if s.predicate is None else s.predicate.operations)
-        for index in s.indices:
-            total += index.operations
+        total = 0.0
+        for e in operands_of(s):
+            total += e.operations
         if total <= self.largest_tree:
             return s
         places = _places(operands_of(s))

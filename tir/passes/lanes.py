@@ -13,7 +13,7 @@ from ..affine import Terms, affine, build
 from ..bounds import constant_bounds
 from ..dtype import INT64
 from ..expr import HAS_CHOICE, HAS_DIVISION, HAS_LOAD, And, Buffer, Choice, Const, Expr, FloorDiv, FloorMod, Load, Var
-from ..stmt import Allocate, Bind, For, If, Prefetch, Produce, Seq, Stmt, Store
+from ..stmt import Allocate, Atomic, Bind, For, If, Prefetch, Produce, Seq, Stmt, Store
 from ..visit import loads_of, operands_of, statements_in, substitute
 
 MOST_PRIVATE_BYTES = 16384  # of a buffer that each lane gets its own copy of, all lanes together
@@ -147,6 +147,9 @@ class LaneAnalysis:
         self._expression(s.value, False)
         if s.predicate is not None:
             self._expression(s.predicate, False)
+
+    def _atomic(self, s: Atomic, masked: bool) -> None:
+        self.refusal = f"it updates {s.load.buffer.name} atomically, one element at a time"
 
     def _allocate(self, s: Allocate, masked: bool) -> None:
         size = s.buffer.constant_size

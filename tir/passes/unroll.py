@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from ..expr import Binary, Buffer, Const, Expr, Var, const
-from ..stmt import Allocate, CallIntrinsic, For, Func, If, Stmt, Store, seq
+from ..stmt import Allocate, Atomic, CallIntrinsic, For, Func, If, Stmt, Store, seq
 from ..target import Target
 from ..verify import CLOSED, NO_VECTOR_LOOPS, PLACED, UNROLLED
 from ..visit import Rewriter, every_statement, loads_of, operands_of, statements_in
@@ -77,7 +77,7 @@ class _Plan:
 
     def stores(self, s: Stmt) -> int:
         """The stores in `s` when it is written out as planned."""
-        if s.__class__ is Store or s.__class__ is CallIntrinsic:
+        if s.__class__ in (Store, CallIntrinsic, Atomic):
             return 1
         if s.__class__ is For:
             return self._loop(s)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import TargetError
 from ..expr import HAS_LOAD, Buffer, Expr, Load, Var, as_expr, const, load, logical_not
-from ..stmt import Allocate, AllReduce, Bind, CallIntrinsic, For, Func, If, Produce, Seq, Stmt, Store, Sync, seq
+from ..stmt import Allocate, AllReduce, Atomic, Bind, CallIntrinsic, For, Func, If, Produce, Seq, Stmt, Store, Sync, seq
 from ..verify import CLOSED, THREADS_BOUND
 from ..visit import Rewriter, StatementRewriter, combine, loads_of, operands_of, statements_in, substitute_statement, walk
 from .bind_threads import is_virtual
@@ -188,6 +188,8 @@ def _stored(s: Stmt) -> list[Buffer]:
     """The buffers a statement itself stores to."""
     if isinstance(s, AllReduce):
         return [target.buffer for target in s.loads]
+    if isinstance(s, Atomic):
+        return [s.load.buffer]
     return [s.buffer] if isinstance(s, Store) else [s.loads[0].buffer] if isinstance(s, CallIntrinsic) else []
 
 

@@ -158,4 +158,14 @@ inline float tw_widen_float_float8_e4m3(unsigned char x) { return emulator::Floa
 inline unsigned char tw_narrow_float_float8_e4m3(float x) { return (unsigned char)emulator::Float8E4M3::narrow(x); }
 inline float tw_widen_float_float8_e5m2(unsigned char x) { return emulator::Float8E5M2::widen(x); }
 inline unsigned char tw_narrow_float_float8_e5m2(float x) { return (unsigned char)emulator::Float8E5M2::narrow(x); }
+#define EMULATOR_ATOMIC_ADD(name, format)                                                                                     \
+  EMULATOR_FUNCTION void name(unsigned short* address, unsigned short x) {                                                    \
+    emulator_before_atomic(address, sizeof x, EMULATOR_HERE);                                                                 \
+    emulator_update(address, [=](unsigned short old) EMULATOR_QUIET -> unsigned short {                                       \
+      return (unsigned short)emulator::format::narrow(emulator::format::widen(old) + emulator::format::widen(x));             \
+    });                                                                                                                       \
+  }
+EMULATOR_ATOMIC_ADD(tw_atomic_add_float16, Float16)
+EMULATOR_ATOMIC_ADD(tw_atomic_add_bfloat16, BFloat16)
+#undef EMULATOR_ATOMIC_ADD
 inline float tw_round_tf32(float x) { return emulator::round_tf32(x); }
