@@ -138,9 +138,11 @@ class _GpuScheduler(Scheduler):
         if stage.is_scan:
             return
         if rng.random() < 0.5 and self.together(stage):
-            self.tried(stage.set_scope, "shared")
+            self.tried(stage.set_scope, rng.choice(("shared", "shared", "shared.dyn", "warp")))
+            if rng.random() < 0.3:
+                self.tried(stage.double_buffer, rng.choice((2, 2, 3, 4)), rng.random() < 0.5)
             if rng.random() < 0.2:
-                self.tried(stage.double_buffer)
+                self.tried(stage.storage_align, rng.choice(stage.op.axis), rng.choice((4, 8, 32)), rng.choice((0, 1, 4)))
         elif rng.random() < 0.5:
             self.tried(stage.set_scope, rng.choice(("shared", "local")))
         if not self.simple:
@@ -182,5 +184,5 @@ class _GpuScheduler(Scheduler):
                 if copy is not None:
                     made = self.s[copy]
                     self.tried(made.compute_at, stage, rng.choice(leaves))
-                    if made.scope == "shared" and rng.random() < 0.8:
-                        self.together(made)
+                    if made.scope == "shared" and rng.random() < 0.8 and self.together(made) and rng.random() < 0.4:
+                        self.tried(made.double_buffer, rng.choice((2, 3)), rng.random() < 0.7)
