@@ -33,11 +33,11 @@ CUDA_TYPES: dict[str, str] = {
     "float64": "double",
 }
 
-# (element, lanes) -> the built-in vector that one access moves, and the names of its components. Two elements or more of less than 32 bits beyond the
-# fourth are packed in unsigned words.
+# (element, lanes) -> the built-in vector that one access moves, and the names of its components. Others are packed in unsigned words: two floats of 16 bits,
+# which are computed with as such, and elements of less than 32 bits beyond the fourth.
 VECTORS: dict[tuple[str, int], str] = {
     **{(element, lanes): f"{name}{lanes}" for element, name in (
-        ("float32", "float"), ("int32", "int"), ("uint32", "uint"), ("int16", "short"), ("float16", "ushort"), ("bfloat16", "ushort"), ("int8", "char"),
+        ("float32", "float"), ("int32", "int"), ("uint32", "uint"), ("int16", "short"), ("int8", "char"),
         ("uint8", "uchar"), ("bool", "uchar"), ("float8_e4m3", "uchar"), ("float8_e5m2", "uchar"),
     ) for lanes in (2, 4)},
     ("float64", 2): "double2",

@@ -1,4 +1,5 @@
-"""CUDA functions that generated kernels call where one expression does not do: tensor cores, ldmatrix, cp.async, dp4a, small floats, atomic sums of them.
+"""CUDA functions that generated kernels call where one expression does not do: tensor cores, ldmatrix, cp.async, dp4a, small floats and their arithmetic, atomic
+sums of them.
 
 A source gets the functions that it uses and no others (`CudaHelpers`); they are inline PTX and need no include, as mma.h alone costs nvcc a
 second. The PTX is for nvcc; where the emulator compiles the same source, its header tilewright_ptx.h has functions of these names in C++.
@@ -30,6 +31,11 @@ class CudaHelper:
     arch: int
     needs: tuple[str, ...] = ()
     template: str = ""
+
+    @property
+    def name(self) -> str:
+        """The function's, of its signature."""
+        return self.signature.partition("(")[0].split()[-1]
 
     @property
     def text(self) -> str:
@@ -229,11 +235,6 @@ def _dot_helpers() -> dict[str, CudaHelper]:
     return result
 
 
-def _instruction(ctype: str, text: str, letters: str) -> tuple[str, ...]:
-    """The body that returns what one instruction makes of x. `letters`: the constraints of its result and of x."""
-    return f"{ctype} d;", f'asm("{text} %0, %1;" : "={letters[0]}"(d) : "{letters[1]}"(x));', "return d;"
-
-
 def _small_float_helpers() -> dict[str, CudaHelper]:
     """Small floats as bits to float32 and back, to nearest (ties to even); what is too large becomes an infinity, or NaN where there is none."""
     bits = "unsigned short"
@@ -241,10 +242,10 @@ def _small_float_helpers() -> dict[str, CudaHelper]:
         "unsigned value = __float_as_uint(x);",
         f"return ({bits})(x != x ? value >> 16 | 0x40 : (value + 0x7fff + (value >> 16 & 1)) >> 16);",
     )
-    bfloat = ("#if __CUDA_ARCH__ >= 800", *_instruction(bits, "cvt.rn.bf16.f32", "hf"), "#else", *rounded, "#endif")
+    bfloat = _by_arch(80, _assembled(bits, "cvt.rn.bf16.f32", "hf", "x"), rounded)
     result = {
-        "tw_widen_float_float16": CudaHelper(f"float tw_widen_float_float16({bits} x)", _instruction("float", "cvt.f32.f16", "fh"), 75),
-        "tw_narrow_float_float16": CudaHelper(f"{bits} tw_narrow_float_float16(float x)", _instruction(bits, "cvt.rn.f16.f32", "hf"), 75),
+        "tw_widen_float_float16": CudaHelper(f"float tw_widen_float_float16({bits} x)", _assembled("float", "cvt.f32.f16", "fh", "x"), 75),
+        "tw_narrow_float_float16": CudaHelper(f"{bits} tw_narrow_float_float16(float x)", _assembled(bits, "cvt.rn.f16.f32", "hf", "x"), 75),
         "tw_widen_float_bfloat16": CudaHelper(f"float tw_widen_float_bfloat16({bits} x)", ("return __uint_as_float((unsigned)x << 16);",), 75),
         "tw_narrow_float_bfloat16": CudaHelper(f"{bits} tw_narrow_float_bfloat16(float x)", bfloat, 75),
     }
@@ -254,6 +255,82 @@ def _small_float_helpers() -> dict[str, CudaHelper]:
         result[f"tw_widen_float_{element}"] = _widen_byte(element)
         result[f"tw_narrow_float_{element}"] = _narrow_byte(element)
     return result
+
+
+_HALVES = {"float16": ("f16", 0x3C00, 75), "bfloat16": ("bf16", 0x3F80, 80)}  # -> the PTX ISA's name, the bits of 1, the least capability
+_HALF_COMPARISONS = {"eq": ("eq", "=="), "ne": ("neu", "!="), "lt": ("lt", "<"), "le": ("le", "<=")}
+
+
+def _half_helpers() -> dict[str, CudaHelper]:
+    """Arithmetic of float16 and bfloat16 as bits, one or a word of two: rounded once (`.rn` is never contracted), denormals kept. The larger or smaller
+    is NaN if either is; of two zeros +0 is the larger. A comparison of pairs gives ones in the halves where it holds."""
+    made = [
+        CudaHelper("unsigned int tw_pair(unsigned short a, unsigned short b)", ("return (unsigned int)a | (unsigned int)b << 16;",), 75),
+        CudaHelper("unsigned int tw_select2(unsigned int where, unsigned int a, unsigned int b)", ("return (where & a) | (~where & b);",), 75),
+    ]
+    for element, (letters, one, arch) in _HALVES.items():
+        for count, t, letter, kind, repeat in (("", "unsigned short", "h", letters, 1), ("2", "unsigned int", "r", f"{letters}x2", 0x10001)):
+            for name in ("add", "sub", "mul", "min", "max"):
+                head = f"{t} tw_{name}{count}_{element}({t} a, {t} b)"
+                body, needs = _half_operation(name, element, t, letter, kind, one * repeat)
+                made.append(CudaHelper(head, body, arch, needs))
+            for name in ("neg", "abs"):
+                made.append(CudaHelper(f"{t} tw_{name}{count}_{element}({t} a)", _assembled(t, f"{name}.{kind}", letter * 2, "a"), arch))
+        made += [_half_comparison(name, element, is_pair) for name in _HALF_COMPARISONS for is_pair in (False, True)]
+    for element, (letters, _, _) in _HALVES.items():
+        name, narrow = f"tw_narrow_pair_{element}", f"tw_narrow_float_{element}"
+        body = _by_arch(80, _assembled("unsigned int", f"cvt.rn.{letters}x2.f32", "rff", "b", "a"), (f"return tw_pair({narrow}(a), {narrow}(b));",))
+        made.append(CudaHelper(f"unsigned int {name}(float a, float b)", body, 75, ("tw_pair", narrow)))
+    return {helper.name: helper for helper in made}
+
+
+def _half_operation(name: str, element: str, t: str, letter: str, kind: str, one: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The body of a + b and the like, and the helpers it needs. bfloat16 has multiply-adds only below sm_90: a * 1 + b, b * -1 + a, a * b - 0 are exact."""
+    minus = 0x80008000 if letter == "r" else 0x8000
+    if name in ("min", "max"):
+        body = _assembled(t, f"{name}.NaN.{kind}", letter * 3, "a", "b")
+        if element == "bfloat16":
+            return body, ()
+        if letter == "h":
+            return _by_arch(80, body, (f"return (unsigned short)tw_{name}2_float16(a, b);",)), (f"tw_{name}2_float16",)
+        order, equal = ("gt", "b & (a | ~same)") if name == "max" else ("lt", "b | (a & same)")
+        masks = [f'asm("set.{test}.u32.f16x2 %0, %1, %2;" : "=r"({mask}) : "r"(a), "r"({other}));'
+                 for mask, test, other in (("first", order, "b"), ("same", "eq", "b"), ("none", "nan", "a"))]  # fmt: skip
+        return _by_arch(80, body, ("unsigned int first, same, none;", *masks, f"return ((first | none) & a) | (~(first | none) & ({equal}));")), ()
+    body = _assembled(t, f"{name}.rn.{kind}", letter * 3, "a", "b")
+    if element == "float16":
+        return body, ()
+    operands = {"add": ("a", f"({t}){one:#x}", "b"), "sub": ("b", f"({t}){one | minus:#x}", "a"), "mul": ("a", "b", f"({t}){minus:#x}")}[name]
+    return _by_arch(90, body, _assembled(t, f"fma.rn.{kind}", letter * 4, *operands)), ()
+
+
+def _half_comparison(name: str, element: str, is_pair: bool) -> CudaHelper:
+    """Of one, a bool; of pairs, a mask. bfloat16 is compared as float32 below sm_90."""
+    letters, _, arch = _HALVES[element]
+    test, sign = _HALF_COMPARISONS[name]
+    one, widen = f"tw_{name}_{element}", f"tw_widen_float_{element}"
+    if is_pair:
+        body: tuple[str, ...] = _assembled("unsigned int", f"set.{test}.u32.{letters}x2", "rrr", "a", "b")
+        halves = f"return ({one}(a, b) ? 0xffffu : 0) | ({one}(a >> 16, b >> 16) ? 0xffff0000u : 0);"
+        head = f"unsigned int tw_{name}2_{element}(unsigned int a, unsigned int b)"
+        return CudaHelper(head, _by_arch(90, body, (halves,)), arch, (one,)) if element == "bfloat16" else CudaHelper(head, body, arch)
+    compare = f"{{.reg .pred p; setp.{test}.{letters} p, %1, %2; selp.u16 %0, 1, 0, p;}}"
+    body = ("unsigned short d;", f'asm("{compare}" : "=h"(d) : "h"(a), "h"(b));', "return d != 0;")
+    head = f"bool {one}(unsigned short a, unsigned short b)"
+    if element == "float16":
+        return CudaHelper(head, body, arch)
+    return CudaHelper(head, _by_arch(90, body, (f"return {widen}(a) {sign} {widen}(b);",)), arch, (widen,))
+
+
+def _assembled(t: str, instruction: str, letters: str, *operands: str) -> tuple[str, ...]:
+    """The body that returns what one instruction makes of the operands. `letters`: the constraints of its result and of each."""
+    given = ", ".join(f'"{letter}"({operand})' for letter, operand in zip(letters[1:], operands, strict=True))
+    places = ", ".join(f"%{i}" for i in range(len(letters)))
+    return f"{t} d;", f'asm("{instruction} {places};" : "={letters[0]}"(d) : {given});', "return d;"
+
+
+def _by_arch(least: int, new: Sequence[str], old: Sequence[str]) -> tuple[str, ...]:
+    return (f"#if __CUDA_ARCH__ >= {least * 10}", *(f"    {line}" for line in new), "#else", *(f"    {line}" for line in old), "#endif")
 
 
 def _widen_byte(element: str) -> CudaHelper:
@@ -310,4 +387,5 @@ CUDA_HELPERS: dict[str, CudaHelper] = {
     **_dot_helpers(),
     **_small_float_helpers(),
     **_atomic_helpers(),
+    **_half_helpers(),
 }

@@ -78,10 +78,11 @@ def _with_predicate(path: Path, predicate: Expr | None) -> Path | None:
 
 
 class LaneSplitter:
-    """Lane `i` of vector expressions. `lanes_of`: for a vector variable or a load that was read as a whole, the scalars of its lanes."""
+    """Lane `i` of vector expressions. `lanes_of`: for a vector variable, or what was read or computed as a whole, the scalars of its lanes; `words_of`: of
+    16-bit floats, the words of two lanes each."""
 
-    def __init__(self, lanes_of: dict[Expr, Sequence[Expr]]) -> None:
-        self.lanes_of = lanes_of
+    def __init__(self, lanes_of: dict[Expr, Sequence[Expr]], words_of: dict[Expr, Sequence[str]]) -> None:
+        self.lanes_of, self.words_of = lanes_of, words_of
         self._known: dict[tuple[Expr, int], Expr] = {}
 
     def lane(self, e: Expr, i: int) -> Expr:

@@ -62,7 +62,7 @@ class AllReduceWriter:
         how = self.s.combination
         for variable, text in zip((*how.left, *how.right), (*left, *right), strict=True):
             self.generator.stands_for(variable, text)
-        texts = [self.generator.text(legal_expression(e)) for e in how.results]
+        texts = [self.generator.text(legal_expression(e, self.generator.native_halves)) for e in how.results]
         if len(texts) == 1:
             return texts
         names = [self.names.fresh("new") for _ in texts]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import ClassVar
 
 from ..tir.dtype import DType
 from ..tir.errors import InternalError
@@ -15,25 +14,23 @@ from ..tir.expr import Broadcast, Buffer, Call, Cast, Choice, Const, Expr, IfThe
 from ..tir.stmt import Bind, Func, Store
 from ..tir.target import Target
 from ..tir.visit import loads_of, substitute, walk
-from .c import CGenerator
 from .c_expressions import ATOM, BITS, UNARY
 from .c_types import SMALL_FLOATS
-from .cuda_functions import BIT_CASTS, COMPONENTS, FAST_FUNCTIONS, FUNCTIONS, VECTORS, CudaScalars, is_reserved_in_cuda
+from .cuda_functions import BIT_CASTS, COMPONENTS, FAST_FUNCTIONS, FUNCTIONS, VECTORS
+from .cuda_halves import CudaHalves, is_half
 from .cuda_lanes import LaneSplitter, Path, fresh_lanes, pieces, reads_other_elements, whole_loads
 from .writer import Writer
 
 
-class CudaVectors(CGenerator):
+class CudaVectors(CudaHalves):
     """Writes stores, bindings and expressions. `asynchronous`: what is copied to shared memory need not be there before it is waited for."""
 
-    language: ClassVar[str] = "CUDA"
-    helpers: CudaScalars
-
     def __init__(self, func: Func, target: Target) -> None:
-        super().__init__(func, target, CudaScalars(), is_reserved_in_cuda)
+        super().__init__(func, target)
         self.asynchronous = False
         self._scalar_texts: dict[Var, tuple[str, int]] = {}  # of lanes that were read together
         self._lanes: dict[Expr, Sequence[Expr]] = {}  # of vector variables
+        self._words: dict[Expr, Sequence[str]] = {}  # of those of 16-bit floats
         self._values: dict[Var, Expr] = {}  # of bound integers: what alignment is proved from
 
     def alignment(self, buffer: Buffer) -> int | None:
@@ -51,6 +48,10 @@ class CudaVectors(CGenerator):
             if s.var.dtype.is_integer:
                 self._values[s.var] = substitute(s.value, self._values)
             self.out.line(f"const {kind} {self.names.declare(s.var, s.var.name)} = {value};")
+        elif is_half(s.var) and s.var.dtype.lanes % 2 == 0:
+            splitter = self._read_whole(s.value, in_words=True)
+            self._declare_words(s.var, s.value, s.var.name, splitter)
+            self._lanes[s.var], self._words[s.var] = splitter.lanes_of[s.var], splitter.words_of[s.var]
         else:
             splitter = self._read_whole(s.value)
             kind = self.helpers.scalar(s.var.dtype.element)
@@ -78,7 +79,7 @@ class CudaVectors(CGenerator):
         if moved is not None and self._move_whole(s, index, moved):
             return
         with self._as_a_block():
-            splitter = self._read_whole(s.value)
+            splitter = self._read_whole(s.value, in_words=moved is not None and is_half(s.value))
             if moved is not None:
                 self._write_pieces(s, index, moved, splitter)
             else:
@@ -137,9 +138,12 @@ class CudaVectors(CGenerator):
             self.ask_alignment(buffer, found[0][1] * buffer.dtype.bytes)
         return found
 
-    def _read_whole(self, value: Expr) -> LaneSplitter:
-        """Declares what a statement reads in whole vectors, and gives the lanes."""
-        known = dict(self._lanes)
+    def _read_whole(self, value: Expr, in_words: bool = False) -> LaneSplitter:
+        """Declares what a statement reads in whole vectors, or computes in words of two elements that are needed one by one, and gives the lanes.
+
+        `in_words`: the value itself is wanted as words.
+        """
+        known, words = dict(self._lanes), dict(self._words)
         for e, path in whole_loads(value, lambda e: self._pieces(e.buffer, e.indices[0], e.dtype.lanes) is not None).items():
             moved = self._pieces(e.buffer, e.indices[0], e.dtype.lanes)
             assert moved is not None
@@ -149,8 +153,27 @@ class CudaVectors(CGenerator):
                 name = self.names.fresh(f"{e.buffer.name}_at")
                 self.out.line(f"const {kind} {name} = {self._guarded(path, self._access(e.buffer, e.indices[0], first, width), kind)};")
                 each += [self._component(name, e.dtype.element, i, width) for i in range(width)]
+                if is_half(e):
+                    words[e] = [*words.get(e, ()), *(f"{name}.{COMPONENTS[i]}" for i in range(width // 2))]
             known[e] = each
-        return LaneSplitter(known)
+        splitter = LaneSplitter(known, words)
+        for computed in self.words_before(value, splitter, in_words):
+            self._declare_words(computed, computed, "pair", splitter)
+        return splitter
+
+    def _declare_words(self, e: Expr, value: Expr, name: str, splitter: LaneSplitter) -> None:
+        """Variables for `value`, a vector of 16-bit floats, that `e` stands for from now on."""
+        names: list[str] = []
+        each: list[Expr] = []
+        for i in range(0, e.dtype.lanes, 2):
+            text = self.word(value, i, splitter)
+            names.append(self.names.fresh(f"{name}_{i}"))
+            self.out.line(f"const unsigned int {names[-1]} = {text};")
+            for lane, taken in enumerate((names[-1], f"({names[-1]} >> 16)")):
+                variable = Var(f"{names[-1]}_{lane}", e.dtype.element)
+                self._scalar_texts[variable] = f"(unsigned short){taken}", UNARY
+                each.append(variable)
+        splitter.lanes_of[e], splitter.words_of[e] = each, names
 
     def _access(self, buffer: Buffer, index: Expr, first: int, width: int, constant: str = "const ") -> str:
         """`width` elements of memory from lane `first` of an index on, as one vector."""
@@ -215,8 +238,10 @@ class CudaVectors(CGenerator):
     def _write_pieces(self, s: Store, index: Expr, moved: list[tuple[int, int]], splitter: LaneSplitter) -> None:
         made = []
         for first, width in moved:
-            values = [splitter.lane(s.value, first + i) for i in range(width)]
-            made.append(self._made(s.buffer.dtype, values))
+            if is_half(s.value):
+                made.append(f"make_{vector_type(s.buffer.dtype, width)}({', '.join(self.word(s.value, first + i, splitter) for i in range(0, width, 2))})")
+            else:
+                made.append(self._made(s.buffer.dtype, [splitter.lane(s.value, first + i) for i in range(width)]))
         if len(made) > 1 and reads_other_elements(s.value, s.buffer, index):
             kind = vector_type(s.buffer.dtype, moved[0][1])
             names = [self.names.fresh(f"{s.buffer.name}_new") for _ in made]
@@ -230,6 +255,9 @@ class CudaVectors(CGenerator):
         """A vector of these elements."""
         if (kind.element, len(values)) in VECTORS:
             return f"make_{vector_type(kind, len(values))}({', '.join(self.text(v) for v in values)})"
+        if kind.bits == 16 and kind.is_float:
+            halves = [self.pair_of(values[i], values[i + 1]) for i in range(0, len(values), 2)]
+            return f"make_uint{len(halves)}({', '.join(halves)})"
         per_word = 4 // kind.bytes
         unsigned = f"unsigned {'char' if kind.bytes == 1 else 'short'}"
         words = []

@@ -41,6 +41,11 @@ class Gpu:
         """cp.async: copies from global to shared memory that pass the registers by."""
         return self.capability >= 80
 
+    @property
+    def native_halves(self) -> frozenset[str]:
+        """The dtypes of 16 bits that it adds, multiplies and compares by instructions of their own, two at a time."""
+        return frozenset(("float16", "bfloat16") if self.capability >= 80 else ("float16",))
+
     def occupancy(self, threads: int, registers: int, shared_bytes: int) -> float:
         """The share of a multiprocessor's warps that can be resident when blocks of `threads` threads need `registers` each and `shared_bytes` a block;
         0 where a block does not fit at all."""

@@ -1,7 +1,8 @@
 """Legalize: rewrites what C cannot say, or says badly, into what it says well. The last pass before the C generator.
 
     i // 4, i % 4 with i >= 0           ->  truncdiv(i, 4), truncmod(i, 4): C's own division; others stay, and the generator calls a function
-    float16 a + b                       ->  float16(float32(a) + float32(b)): small floats are storage, arithmetic is in float32, rounded each time
+    float16 a + b                       ->  float16(float32(a) + float32(b)): small floats are storage, arithmetic is in float32, rounded each time;
+                                            sums, differences, products and comparisons stay where the GPU has them (`Gpu.native_halves`)
     if_then_else(mask, A[ramp], 0)      ->  select(mask, A[ramp if mask], 0): lanes are chosen, loads are guarded
     A[i if p] with a scalar p           ->  if_then_else(p, A[i], 0); such a store becomes an If
     int8(x) of a float x                ->  int8(int32(x)); uint32(x) -> uint32(int64(x)): conversions that the machine has; of vectors also
@@ -26,6 +27,7 @@ from ..expr import (
     Cast,
     Choice,
     Const,
+    Div,
     Expr,
     IfThenElse,
     Load,
@@ -60,12 +62,13 @@ class Legalize(Pass):
     gives: ClassVar[tuple[str, ...]] = (EMITTABLE,)
 
     def run(self, func: Func, target: Target) -> Func:
-        return func.with_body(_Legalizer().rewrite_statement(func.body))
+        native = target.gpu.native_halves if target.kind == "cuda" else frozenset[str]()
+        return func.with_body(_Legalizer(native).rewrite_statement(func.body))
 
 
-def legal_expression(e: Expr) -> Expr:
+def legal_expression(e: Expr, native_halves: frozenset[str]) -> Expr:
     """The same for an expression that stands in no statement: how a reducer combines values."""
-    return _Legalizer().rewrite(e)
+    return _Legalizer(native_halves).rewrite(e)
 
 
 def is_small_float(kind: DType) -> bool:
@@ -74,6 +77,12 @@ def is_small_float(kind: DType) -> bool:
 
 
 class _Legalizer(Rewriter):
+    """`native`: the small floats whose arithmetic, division apart, stays as it is. Rounded once either way, so that results are the same."""
+
+    def __init__(self, native: frozenset[str]) -> None:
+        super().__init__()
+        self.native = native
+
     def rewrite(self, node: Expr) -> Expr:
         if node.exact and not node.holds & ~HAS_VARIABLE:
             return node  # sums and products of variables and constants: nearly all indices are, and C has words for them
@@ -107,9 +116,9 @@ class _Legalizer(Rewriter):
     # -------------------------------------------------------------------------------------------------------------- small floats
 
     def rewrite_Binary(self, node: Binary) -> Expr:
-        """Arithmetic and comparisons of small floats in float32."""
+        """Arithmetic and comparisons of small floats in float32, where the target has no other."""
         a, b = self.rewrite(node.a), self.rewrite(node.b)
-        if is_small_float(a.dtype.element):
+        if is_small_float(a.dtype.element) and not (a.dtype.element in self.native and node.__class__ is not Div):
             result = node.make(self._wide(a), self._wide(b))
             return result if result.dtype.is_bool else self._converted(result, node.dtype)
         if a.dtype.is_bool:
@@ -140,6 +149,8 @@ class _Legalizer(Rewriter):
         changed = self.rewrite_children(node)
         if not isinstance(changed, Call) or changed.name == "reinterpret" or not is_small_float(changed.args[0].dtype.element):
             return changed  # type: ignore[no-any-return]
+        if changed.name == "abs" and changed.dtype.element in self.native:
+            return changed
         result = call(changed.name, *[self._wide(a) for a in changed.args])
         return result if result.dtype.is_bool else cast(result, changed.dtype)
 

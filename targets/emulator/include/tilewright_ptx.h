@@ -1,5 +1,5 @@
 // The functions that Tilewright's generated kernels have instead of PTX instructions (targets/cuda_helpers.py has the PTX), for the emulator:
-// tensor cores and ldmatrix with the register layouts of the PTX ISA, asynchronous copies that land when they are waited for, and dp4a.
+// tensor cores and ldmatrix with the register layouts of the PTX ISA, asynchronous copies that land when they are waited for, dp4a, and halves.
 #pragma once
 #include "emulator_warp_matrix.h"
 
@@ -169,3 +169,44 @@ EMULATOR_ATOMIC_ADD(tw_atomic_add_float16, Float16)
 EMULATOR_ATOMIC_ADD(tw_atomic_add_bfloat16, BFloat16)
 #undef EMULATOR_ATOMIC_ADD
 inline float tw_round_tf32(float x) { return emulator::round_tf32(x); }
+
+// Arithmetic of 16-bit floats as bits, rounded once, and the same of two in a word. Comparisons of pairs give ones where they hold.
+inline unsigned tw_pair(unsigned short a, unsigned short b) { return (unsigned)a | (unsigned)b << 16; }
+inline unsigned tw_select2(unsigned where, unsigned a, unsigned b) { return (where & a) | (~where & b); }
+
+#define EMULATOR_HALVES(name, element, Format, expression)                                                                             \
+  inline unsigned short tw_##name##_##element(unsigned short a, unsigned short b) {                                                    \
+    float x = emulator::Format::widen(a), y = emulator::Format::widen(b);                                                            \
+    return (unsigned short)emulator::Format::narrow(expression);                                                                      \
+  }                                                                                                                                    \
+  inline unsigned tw_##name##2_##element(unsigned a, unsigned b) {                                                                     \
+    return tw_pair(tw_##name##_##element((unsigned short)a, (unsigned short)b), tw_##name##_##element((unsigned short)(a >> 16), (unsigned short)(b >> 16))); \
+  }
+#define EMULATOR_HALF_SIGN(name, element, Format, expression)                                                                          \
+  inline unsigned short tw_##name##_##element(unsigned short a) { return (unsigned short)(expression); }                               \
+  inline unsigned tw_##name##2_##element(unsigned a) { return tw_pair(tw_##name##_##element((unsigned short)a), tw_##name##_##element((unsigned short)(a >> 16))); }
+#define EMULATOR_HALF_TEST(name, element, Format, sign)                                                                                \
+  inline bool tw_##name##_##element(unsigned short a, unsigned short b) { return emulator::Format::widen(a) sign emulator::Format::widen(b); } \
+  inline unsigned tw_##name##2_##element(unsigned a, unsigned b) {                                                                     \
+    return (tw_##name##_##element((unsigned short)a, (unsigned short)b) ? 0xffffu : 0) |                                               \
+           (tw_##name##_##element((unsigned short)(a >> 16), (unsigned short)(b >> 16)) ? 0xffff0000u : 0);                            \
+  }
+#define EMULATOR_ALL_OF_HALVES(element, Format)                                                                                        \
+  EMULATOR_HALVES(add, element, Format, x + y)                                                                                         \
+  EMULATOR_HALVES(sub, element, Format, x - y)                                                                                         \
+  EMULATOR_HALVES(mul, element, Format, x *y)                                                                                          \
+  EMULATOR_HALVES(max, element, Format, x != x ? x : y != y ? y : x == y ? (__builtin_signbit(x) ? y : x) : x > y ? x : y)             \
+  EMULATOR_HALVES(min, element, Format, x != x ? x : y != y ? y : x == y ? (__builtin_signbit(x) ? x : y) : x < y ? x : y)             \
+  EMULATOR_HALF_SIGN(neg, element, Format, a ^ 0x8000)                                                                                 \
+  EMULATOR_HALF_SIGN(abs, element, Format, a & 0x7fff)                                                                                 \
+  EMULATOR_HALF_TEST(eq, element, Format, ==)                                                                                          \
+  EMULATOR_HALF_TEST(ne, element, Format, !=)                                                                                          \
+  EMULATOR_HALF_TEST(lt, element, Format, <)                                                                                           \
+  EMULATOR_HALF_TEST(le, element, Format, <=)                                                                                          \
+  inline unsigned tw_narrow_pair_##element(float a, float b) { return tw_pair(tw_narrow_float_##element(a), tw_narrow_float_##element(b)); }
+EMULATOR_ALL_OF_HALVES(float16, Float16)
+EMULATOR_ALL_OF_HALVES(bfloat16, BFloat16)
+#undef EMULATOR_ALL_OF_HALVES
+#undef EMULATOR_HALVES
+#undef EMULATOR_HALF_SIGN
+#undef EMULATOR_HALF_TEST
