@@ -1,5 +1,5 @@
-"""CUDA functions that generated kernels call where one expression does not do: tensor cores, ldmatrix, cp.async, dp4a, small floats and their arithmetic, atomic
-sums of them.
+"""CUDA functions that generated kernels call where one expression does not do: tensor cores, ldmatrix, cp.async, dp4a, small floats and their
+arithmetic, atomic sums of them.
 
 A source gets the functions that it uses and no others (`CudaHelpers`); they are inline PTX and need no include, as mma.h alone costs nvcc a
 second. The PTX is for nvcc; where the emulator compiles the same source, its header tilewright_ptx.h has functions of these names in C++.
