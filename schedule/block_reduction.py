@@ -36,6 +36,8 @@ def check_place(stage: Any, scope: str, init: tuple[Expr, ...] | None, schedule:
     """A ScheduleError unless all blocks can reach the result of a stage they share, and what it starts from is known before they run."""
     axis = next(leaf for leaf in stage.leaf_iter_vars if is_of_blocks(stage, leaf))
     what = f"stage {stage.name}: its axis {stage.axis_name(axis)} is reduced by blocks ({stage.marks[axis].thread.thread_tag})"
+    if stage.threads:
+        raise ScheduleError(f"{what}, but env_threads put loops around it, each iteration of which would add the shares again; bind axes of it instead")
     problem = None
     if stage.is_update:
         problem = f"it is an update of scan {stage.scan_stage.name}, whose steps wait for one another"

@@ -78,6 +78,7 @@ class _GpuScheduler(Scheduler):
         taken = None
         if reduced and stage.op.reducer.associative and (rng.random() < 0.5 or not spatial):
             taken = self.across(stage, rng.choice(reduced))
+        among, factored = self.among_blocks(stage) if reduced and rng.random() < 0.5 else (None, None)
         blocks, threads, rest = [], [], []
         for axis in spatial[: rng.choice((1, 2, 2))]:
             outer, inner = self.tried(stage.split, axis, factor=rng.choice((1, 2, 3, 4, 8, 16, 32, 64))) or (axis, None)
@@ -89,7 +90,7 @@ class _GpuScheduler(Scheduler):
         order = [*blocks, *threads]
         if rng.random() < 0.8:
             self.tried(stage.reorder, *order, *rest)
-        for axis, tag in zip(blocks, rng.sample(BLOCKS, len(blocks)), strict=True):
+        for axis, tag in zip(blocks, rng.sample([tag for tag in BLOCKS if tag != among], len(blocks)), strict=True):
             self.tried(stage.bind, axis, te.thread_axis(tag))
         free = [tag for tag in rng.sample(THREADS, 2) if tag != taken]
         for axis, tag in zip(threads, free, strict=False):
@@ -103,8 +104,29 @@ class _GpuScheduler(Scheduler):
             first = next((a for a in stage.leaf_iter_vars if a.kind == "spatial"), None)
             if first is not None:
                 self.tried(stage.bind, first, te.thread_axis("blockIdx.x"))
+        if factored is not None:
+            self.tried(factored.compute_at, stage, rng.choice(stage.leaf_iter_vars))
+            if factored.attach.kind == "root":
+                self.kernel(factored)
         if not self.simple:
             self.producers(stage)
+
+    def among_blocks(self, stage: Any) -> tuple[str | None, Any]:
+        """A part of a reduction for each block: which index they are, and the stage of its own that computes the parts, where there is one."""
+        rng = self.rng
+        free = [a for a in stage.leaf_iter_vars if a.kind == "reduce" and (a not in stage.marks or stage.marks[a].thread is None)]
+        if not free:
+            return None, None
+        axis, part = rng.choice(free), None
+        outer, _ = self.tried(stage.split, axis, nparts=rng.choice((1, 2, 3, 5))) or (axis, None)
+        if len(stage.outputs) == 1 and rng.random() < 0.4:
+            factored = self.tried(self.s.rfactor, stage.outputs[0], outer)
+            if factored is not None:
+                part = self.s[factored]
+                outer = rng.choice([a for a in stage.leaf_iter_vars if a.kind == "reduce"])
+        tag = rng.choice(BLOCKS)
+        self.tried(stage.bind, outer, te.thread_axis(tag))
+        return tag, part
 
     def across(self, stage: Any, axis: Any) -> str | None:
         """A part of a reduction for the threads to do together; which index they are."""

@@ -362,6 +362,19 @@ def test_a_stage_computed_where_the_sum_is_shared_out(tag):
             run(s, [A, C], lambda a: a.sum(axis=1, dtype="int32") * 3)
 
 
+def test_the_emulator_sees_a_plain_addition():
+    """What the checks of these tests would find if an update were not atomic."""
+    A, C, s = row_sums("int32")
+    along_the_row(s, C)
+    source = tw.build(s, [A, C], EMULATOR, name="k").get_source()
+    wrong, count = re.subn(r"atomicAdd\(&(C\[\w+\]), (.*?)\);", r"\1 = \1 + \2;", source)
+    assert count == 2
+    a, c = np.ones(A.shape, "int32"), np.zeros(C.shape, "int32")
+    for text, found in ((source, []), (wrong, ["C"])):
+        report = tw.emulate_cuda(text, "k_C", grid=(4, 5), block=16, args=[a, c], check="race")
+        assert sorted({race.buffer for race in report.races}) == found
+
+
 def test_replay():
     s, args, part, inner, _ = factored()
     s[part].compute_at(s[args[2]], inner)
@@ -433,6 +446,14 @@ def test_no_intrinsic_is_atomic():
     s[C].tensorize(ki, "dp4a_s8")
     with pytest.raises(ScheduleError, match=r"tensorize on stage C.*k.outer.*reduced by blocks.*no intrinsic.*rfactor"):
         lower_schedule(s, [A, B, C])
+
+
+def test_shares_are_not_added_by_threads_around():
+    A, C, s = row_sums("int32")
+    s[C].bind(C.op.reduce_axis[0], thread("blockIdx.x"))
+    s[C].env_threads([te.thread_axis((0, 8), "threadIdx.x")])
+    with pytest.raises(ScheduleError, match=r"stage C.*reduced by blocks.*env_threads"):
+        lower_schedule(s, [A, C])
 
 
 def test_a_step_of_a_scan_does_not_end_with_its_blocks():
