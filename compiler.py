@@ -196,11 +196,15 @@ def _build_with_constants(schedule: Schedule, args: Sequence[Tensor], target: Ta
         prologue = _compiled(generator(_run_passes(parts.prologue, target), target, parts.prologue.params), target, (), None)
         prologue.run_at(addresses([memory[buffer] for buffer in parts.prologue.params]))
         prologue.close()
-    kernel = parts.kernel if not parts.constants else replace(parts.kernel, name=symbol_with_constants(c.function_name(name)))
-    generated = _with_requirements(schedule, kernel.sizes, generator(_run_passes(kernel, target), target, kernel.params))
-    if parts.constants:
-        generated = generated.with_constants(len(parts.constants))
-    return _compiled(generated, target, [memory[buffer] for buffer in parts.constants], check)
+    values = [memory[buffer] for buffer in parts.constants]
+    generated: Generated
+    if target.kind == "cuda":
+        generated, values = cuda.generate_with_constants(_run_passes(parts.kernel, target), target, parts.kernel.params, values)
+    else:
+        kernel = parts.kernel if not values else replace(parts.kernel, name=symbol_with_constants(c.function_name(name)))
+        generated = generator(_run_passes(kernel, target), target, kernel.params)
+        generated = generated.with_constants(len(values)) if values else generated
+    return _compiled(_with_requirements(schedule, parts.kernel.sizes, generated), target, values, check)
 
 
 def _with_constants(schedule: Schedule, args: Sequence[Tensor], constants: Mapping[Tensor, Any]) -> list[Tensor]:

@@ -26,6 +26,11 @@ class ConstantMemory:
         start = self._memory.ctypes.data
         self.address = start + -start % ALIGNMENT
 
+    @property
+    def content(self) -> bytes:
+        """A copy of what is there."""
+        return ctypes.string_at(self.address, self.bytes)
+
 
 def copy_constant(buffer: Buffer, value: Any, function_name: str) -> ConstantMemory:
     """A copy of `value`, which must be an array of the buffer's dtype and shape; an ArgumentError says what it is instead.

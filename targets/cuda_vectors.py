@@ -41,6 +41,10 @@ class CudaVectors(CudaHalves):
         """Hook: vectors of `size` bytes are moved from or to a buffer."""
         raise NotImplementedError
 
+    def is_in_constant_memory(self, buffer: Buffer) -> bool:
+        """Hook: whether a buffer of scope "global" lies in constant memory, from where nothing is copied asynchronously."""
+        raise NotImplementedError
+
     def write_Bind(self, s: Bind) -> None:
         if s.var.dtype.lanes == 1:
             kind = self._types[s.var] = self.helpers.scalar(s.var.dtype)
@@ -97,7 +101,11 @@ class CudaVectors(CudaHalves):
         moved = [(0, 1)] if lanes == 1 else self._pieces(s.buffer, index, lanes)
         if moved is None or (lanes > 1 and self._pieces(source.buffer, source.indices[0], lanes) != moved):
             return False
-        if not s.buffer.scope.startswith("shared") or any(width * kind.bytes not in (4, 8, 16) for _, width in moved):
+        if (
+            self.is_in_constant_memory(source.buffer)
+            or not s.buffer.scope.startswith("shared")
+            or any(width * kind.bytes not in (4, 8, 16) for _, width in moved)
+        ):
             return False
         for first, width in moved:
             starts = [at if lanes == 1 else at.base + first for at in (index, source.indices[0])]  # type: ignore[attr-defined]

@@ -10,7 +10,6 @@ An array of numbers in C would take a compiler minutes and gigabytes where weigh
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -32,7 +31,7 @@ def embedded(generated: Generated, constants: Sequence[ConstantMemory]) -> tuple
             f"export_library: {generated.name} has {total} bytes of constant operands; a library carries at most {_MOST_BYTES}: "
             "build it without constants= for those that are large, and pass them as arguments"
         )
-    data = b"".join(ctypes.string_at(memory.address, memory.bytes).ljust(_padded(memory.bytes), b"\0") for memory in constants)
+    data = b"".join(memory.content.ljust(_padded(memory.bytes), b"\0") for memory in constants)
     source = f"{generated.source.rstrip()}\n\n{_bytes_of_library(generated.name, data)}\n{_function(generated, constants)}"
     return replace(generated, source=source, constants=()), data
 

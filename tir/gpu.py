@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 WARP_SIZE = 32
 STATIC_SHARED_BYTES = 48 << 10  # of arrays declared in a kernel; more is "dynamic", which a launch asks for
+CONSTANT_BYTES = 64 << 10  # of arrays declared `__constant__` in a module
 
 _REGISTER_UNIT = 256  # registers are handed out to a warp in such portions
 _WARP_UNIT = 4  # warps are spread over the four schedulers of a multiprocessor

@@ -1,25 +1,34 @@
-"""What is done to the compiler's assembly of an instrumented build: room between thread-local variables, so that an index beyond one hits nothing."""
+"""What is done to the compiler's assembly of an instrumented build: room between variables in shared and in constant memory, so that an index beyond one
+hits nothing."""
 
 from __future__ import annotations
 
 import re
 
 GAP_BYTES = 4096  # a multiple of any alignment that a shared array may have
+CONSTANT_SECTION = "emulator_constant."  # what the names of those of `__constant__` begin with (cuda_emulator.h)
 _SECTION = re.compile(r"^\s*\.(?:section\s+(?P<name>[^,\s]+)(?:,\s*\"(?P<flags>\w*)\")?|(?P<short>text|data|bss)\b)")
 _LABEL = re.compile(r"^[\w.$]+:\s*(?:[#@;].*)?$")
 
 
 def separate_variables(assembly: str) -> str:
-    """Put `GAP_BYTES` before every thread-local variable and behind the last."""
+    """Put `GAP_BYTES` before every thread-local variable and behind the last, and around every one of constant memory, which has a section of its own."""
     result: list[str] = []
-    in_tls = False
+    needs_room = False
+    constant: dict[str, None] = {}
     for line in assembly.splitlines():
         section = _SECTION.match(line)
         if section:
-            in_tls = section["short"] is None and ("T" in (section["flags"] or "") or section["name"].startswith((".tbss", ".tdata")))
-        elif in_tls and _LABEL.match(line):
+            name = section["name"] or ""
+            is_constant = name.strip('"').startswith(CONSTANT_SECTION)
+            needs_room = is_constant or name.startswith((".tbss", ".tdata")) or "T" in (section["flags"] or "")
+            if is_constant:
+                constant[line] = None
+        elif needs_room and _LABEL.match(line):
             result.append(f"\t.zero\t{GAP_BYTES}")
         result.append(line)
+    for line in constant:
+        result += [line, f"\t.zero\t{GAP_BYTES}"]
     result.append(f'\t.section\t.tbss.emulator_end,"awT",@nobits\n\t.zero\t{GAP_BYTES}\n')
     return "\n".join(result)
 

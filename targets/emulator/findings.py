@@ -20,7 +20,7 @@ _UNKNOWN_32, _UNKNOWN_64 = 2**32 - 1, 2**64 - 1
 
 @dataclass(frozen=True)
 class MemoryName:
-    """What the report calls a memory of the launch: its name, where it lies ("shared", "global"), its bytes."""
+    """What the report calls a memory of the launch: its name, where it lies ("shared", "global", "constant"), its bytes."""
 
     name: str
     space: str
@@ -162,8 +162,8 @@ class Reader:
             traffic = launch.traffic[i]
             memory, kind, line = self._names[traffic.memory], _ACCESS[traffic.access], self._line_of(traffic.place)
             key = (line, memory.name, kind, traffic.size)
-            if memory.space == "shared":
-                conflict = conflicts.setdefault(key, BankConflicts(line, memory.name, kind, traffic.size, 0, 1, 0, 0))
+            if memory.space != "global":
+                conflict = conflicts.setdefault(key, BankConflicts(line, memory.name, kind, traffic.size, 0, 1, 0, 0, memory.space))
                 conflict.warps += traffic.warps
                 conflict.ways = max(conflict.ways, traffic.ways)
                 conflict.passes += traffic.moved

@@ -15,6 +15,7 @@ from ...tir.target import default_threads
 from ..loader import Library
 from . import source as cuda_source
 from .arena import Placed, place
+from .assembly import CONSTANT_SECTION, GAP_BYTES
 from .findings import MemoryName, Reader, index
 from .launch import CHECKS, MOST_FINDINGS, MOST_TRAFFIC, Finding, Launch, Memory, Runner, Traffic
 from .library import SOURCE_NAME, compile_kernels
@@ -27,7 +28,7 @@ _MOST_THREADS, _MOST_STATIC_SHARED_BYTES, _MOST_SHARED_BYTES, _MOST_WORKERS = 10
 _MOST_SHADOW_BYTES = 4 << 30
 # runtime.h: Cell, MemoryKind, Error
 _CELL_BYTES = 44
-MEMORY_ARGUMENT, MEMORY_SHARED, MEMORY_DYNAMIC, MEMORY_DEVICE, MEMORY_IGNORED = range(5)
+MEMORY_ARGUMENT, MEMORY_SHARED, MEMORY_DYNAMIC, MEMORY_DEVICE, MEMORY_IGNORED, MEMORY_CONSTANT = range(6)
 ERROR_TRAP, ERROR_STUCK, ERROR_SIGNAL, ERROR_TIMEOUT, ERROR_STACK, ERROR_WILD, ERROR_RESOURCES = range(1, 8)
 Dimensions = int | Sequence[int]
 
@@ -201,6 +202,10 @@ class Program:
             quiet = is_own(variable) or (variable.thread_local and variable.size == 8 and variable.name in self._kernels.dynamic_names)
             if variable.thread_local:
                 add(variable.name, "shared", MEMORY_IGNORED if quiet else MEMORY_SHARED, variable.address, variable.size)
+            elif variable.section.startswith(CONSTANT_SECTION):
+                address = base + variable.address
+                zone = (address - GAP_BYTES, address + variable.size + GAP_BYTES)
+                add(variable.name, "constant", MEMORY_CONSTANT, address, variable.size, zone, read_only=True)
             elif not quiet:
                 address = base + variable.address
                 add(variable.name, "global", MEMORY_DEVICE, address, variable.size, (address, address + variable.size))

@@ -178,7 +178,9 @@ class Transactions:
 
 @dataclass
 class BankConflicts:
-    """Accesses of one line to one shared array: `ways`: the worst conflict (1: none); `passes` through the banks, of which `ideal` would do."""
+    """Accesses of one line to one shared array: `ways`: the worst conflict (1: none); `passes` through the banks, of which `ideal` would do.
+
+    Or to one of constant memory (`space`), which serves the lanes that read one place in a pass: `ways`: the most places that a warp read at once."""
 
     line: int | None
     buffer: str
@@ -188,9 +190,12 @@ class BankConflicts:
     ways: int
     passes: int
     ideal: int
+    space: str = "shared"  # or "constant"
 
     def __str__(self) -> str:
         conflict = "no bank conflict" if self.ways <= 1 else f"{self.ways}-way bank conflict"
+        if self.space == "constant":
+            conflict = f"{self.ways} place{'s' * (self.ways > 1)} in constant memory at once"
         what = {"read": "loads from", "write": "stores to", "atomic": "atomics on"}[self.kind]
         return f"{_line(self.line)}: {self.warps} {what} {self.buffer} ({self.size} bytes a lane): {conflict}, {self.passes} passes, ideal {self.ideal}"
 

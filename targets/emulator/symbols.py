@@ -21,13 +21,14 @@ _OWN = re.compile(r"_ZGV|_ZTH|_ZTW|_ZTV|_ZTI|_ZTS|_ZN14emulator_entry|__|complet
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable: `name` as in the source; `address`: in the file, or for a thread-local one the offset in the thread-local storage."""
+    """A variable: `name` as in the source; `address`: in the file, or for a thread-local one the offset in the thread-local storage; `section`: its name."""
 
     name: str
     symbol: str
     address: int
     size: int
     thread_local: bool
+    section: str
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def read_symbols(path: Path) -> Symbols:
     """Of a library that is whole (loader.is_whole)."""
     data = path.read_bytes()
     segments, sections = struct.unpack_from("<QQ", data, 32)
-    segment_size, segment_count, section_size, section_count = struct.unpack_from("<4H", data, 54)
+    segment_size, segment_count, section_size, section_count, names = struct.unpack_from("<5H", data, 54)
     tls_bytes = image_bytes = 0
     for n in range(segment_count):
         kind, _, _, address, _, _, memory_size, align = struct.unpack_from("<IIQQQQQQ", data, segments + n * segment_size)
@@ -70,6 +71,10 @@ def read_symbols(path: Path) -> Symbols:
         if kind == _LOAD_SEGMENT:
             image_bytes = max(image_bytes, address + memory_size)
     headers = [struct.unpack_from("<IIQQQQIIQQ", data, sections + n * section_size) for n in range(section_count)]
+
+    def text(at: int) -> str:
+        return data[at : data.index(b"\0", at)].decode(errors="replace")
+
     variables: list[Variable] = []
     functions: dict[str, int] = {}
     for header in headers:
@@ -78,10 +83,10 @@ def read_symbols(path: Path) -> Symbols:
         offset, size, strings = header[4], header[5], headers[header[6]][4]
         for start in range(offset, offset + size, 24):
             name_at, info, _, section, value, length = struct.unpack_from("<IBBHQQ", data, start)
-            end = data.index(b"\0", strings + name_at)
-            symbol = data[strings + name_at : end].decode(errors="replace")
+            symbol = text(strings + name_at)
             if info & 15 in (_OBJECT, _TLS) and length and section:
-                variables.append(Variable(source_name(symbol), symbol, value, length, info & 15 == _TLS))
+                where = text(headers[names][4] + headers[section][0]) if section < len(headers) else ""
+                variables.append(Variable(source_name(symbol), symbol, value, length, info & 15 == _TLS, where))
             elif section:
                 functions[symbol] = value
     return Symbols(tuple(variables), functions, tls_bytes, image_bytes)

@@ -11,8 +11,14 @@
 
 #define __device__
 #define __host__
-#define __constant__
 #define __managed__
+#ifdef EMULATOR_CHECKED /* each in a section of its own, which tells it from other variables; one section for all must not hold both const and other ones */
+#define EMULATOR_TEXT_OF(x) #x
+#define EMULATOR_TEXT(x) EMULATOR_TEXT_OF(x)
+#define __constant__ __attribute__((section("emulator_constant." EMULATOR_TEXT(__COUNTER__))))
+#else
+#define __constant__
+#endif
 #ifdef EMULATOR_CHECKED /* gcc instruments no structure that is read for an argument of a call; so there are no calls left, as with nvcc */
 #define __global__ __attribute__((flatten))
 #else

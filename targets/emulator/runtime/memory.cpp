@@ -1,4 +1,4 @@
-/* What the accesses of a warp cost: 32-byte sectors of global memory, passes through the banks of shared memory.
+/* What the accesses of a warp cost: 32-byte sectors of global memory, passes through the banks of shared memory, places read in constant memory.
 
    The lanes of a warp run one after the other here, so an access of the warp is put together afterwards: the n-th time that each lane comes to a place
    since the last synchronisation of the warp. A lane that is far ahead waits for the others, so that little has to be kept. */
@@ -27,7 +27,7 @@ struct MemoryState {
   uint32_t count;        /* of `traffic` */
   uint32_t slots[SLOTS]; /* hash of place and memory -> index in `traffic` + 1 */
   Traffic* traffic;
-  bool* shared;
+  MemoryKind* kinds;
   Pending* pending;      /* one for each traffic and warp */
   size_t pending_bytes;
 };
@@ -37,11 +37,11 @@ bool memory_begin(Worker* worker) {
   if (!state) return false;
   const uint32_t capacity = worker->launch->traffic_capacity;
   state->traffic = static_cast<Traffic*>(calloc(capacity, sizeof(Traffic)));
-  state->shared = static_cast<bool*>(calloc(capacity, sizeof(bool)));
+  state->kinds = static_cast<MemoryKind*>(calloc(capacity, sizeof(MemoryKind)));
   state->pending_bytes = size_t(capacity) * worker->warps * sizeof(Pending); /* most of it is never touched */
   void* pending = mmap(nullptr, state->pending_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (pending != MAP_FAILED) state->pending = static_cast<Pending*>(pending);
-  return state->traffic && state->shared && state->pending;
+  return state->traffic && state->kinds && state->pending;
 }
 
 void memory_free(Worker* worker) {
@@ -50,7 +50,7 @@ void memory_free(Worker* worker) {
   for (uint32_t i = 0; state->pending && i < state->count * worker->warps; ++i) free(state->pending[i].accesses);
   if (state->pending) munmap(state->pending, state->pending_bytes);
   free(state->traffic);
-  free(state->shared);
+  free(state->kinds);
   free(state);
 }
 
@@ -107,12 +107,28 @@ static void count_passes(Traffic& traffic, const Access& access) {
   }
 }
 
+/* A pass through constant memory serves the lanes that read one place. */
+static void count_places(Traffic& traffic, const Access& access) {
+  uint32_t ways = 0;
+  for (uint32_t lanes = access.arrived; lanes; ++ways) {
+    const uint32_t first = access.offsets[__builtin_ctz(lanes)];
+    for (uint32_t others = lanes; others; others &= others - 1)
+      if (access.offsets[__builtin_ctz(others)] == first) lanes &= ~(others & -others);
+  }
+  traffic.moved += ways;
+  ++traffic.ideal;
+  if (ways > traffic.ways) traffic.ways = ways;
+}
+
 static void finish(MemoryState* state, uint32_t index, const Access& access) {
   if (!access.arrived) return;
   Traffic& traffic = state->traffic[index];
   ++traffic.warps;
-  if (state->shared[index]) count_passes(traffic, access);
-  else count_sectors(traffic, access);
+  switch (state->kinds[index]) {
+    case MEMORY_SHARED: count_passes(traffic, access); break;
+    case MEMORY_CONSTANT: count_places(traffic, access); break;
+    default: count_sectors(traffic, access);
+  }
 }
 
 static void drop_front(MemoryState* state, uint32_t index, Pending& pending, uint32_t count) {
@@ -146,7 +162,7 @@ static uint32_t find_traffic(Worker* worker, const Where& where, size_t size, in
   if (state->count == worker->launch->traffic_capacity) return ~0u;
   const uint32_t index = state->count++;
   state->slots[slot] = index + 1;
-  state->shared[index] = shared;
+  state->kinds[index] = shared ? MEMORY_SHARED : static_cast<MemoryKind>(worker->launch->memories[memory].kind);
   Traffic& traffic = state->traffic[index];
   traffic.place = place;
   traffic.memory = memory;

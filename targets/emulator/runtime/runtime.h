@@ -42,7 +42,7 @@ struct Traffic { /* of one place in the source, in one memory */
   uint64_t warps, moved, ideal;        /* moved: sectors of 32 bytes, or passes through the banks of shared memory */
 };
 
-enum MemoryKind : uint32_t { MEMORY_ARGUMENT, MEMORY_SHARED, MEMORY_DYNAMIC, MEMORY_DEVICE, MEMORY_IGNORED };
+enum MemoryKind : uint32_t { MEMORY_ARGUMENT, MEMORY_SHARED, MEMORY_DYNAMIC, MEMORY_DEVICE, MEMORY_IGNORED, MEMORY_CONSTANT };
 
 struct Memory { /* an array that the kernel may touch */
   uint64_t address; /* of shared memory: the offset in the library's thread-local storage */

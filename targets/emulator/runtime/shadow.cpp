@@ -127,7 +127,13 @@ static bool find_global(Worker* worker, uintptr_t address, size_t size, int kind
     }
   }
   if (zone->ignored) return false;
-  if (zone->read_only && kind != 0) report(worker, READ_ONLY, zone->memory, address - zone->low, size, kind, place);
+  if (zone->read_only && kind != 0) {
+    report(worker, READ_ONLY, zone->memory, address - zone->low, size, kind, place);
+    if (worker->launch->memories[zone->memory].kind == MEMORY_CONSTANT) { /* no copy, but what other launches read */
+      fail(worker, ERROR_WILD, reinterpret_cast<const void*>(place), "a write to constant memory");
+      abandon(worker);
+    }
+  }
   where->space = SPACE_GLOBAL;
   where->memory = shadow.latest_zone;
   where->offset = address - zone->low;
