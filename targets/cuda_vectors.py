@@ -97,15 +97,13 @@ class CudaVectors(CudaHalves):
             holds, source = source.condition, source.then
         if not isinstance(source, Load) or source.predicate is not None or s.predicate is not None or source.buffer.scope != "global":
             return False
+        if self.is_in_constant_memory(source.buffer):
+            return False
         kind, lanes = s.buffer.dtype, s.value.dtype.lanes
         moved = [(0, 1)] if lanes == 1 else self._pieces(s.buffer, index, lanes)
         if moved is None or (lanes > 1 and self._pieces(source.buffer, source.indices[0], lanes) != moved):
             return False
-        if (
-            self.is_in_constant_memory(source.buffer)
-            or not s.buffer.scope.startswith("shared")
-            or any(width * kind.bytes not in (4, 8, 16) for _, width in moved)
-        ):
+        if not s.buffer.scope.startswith("shared") or any(width * kind.bytes not in (4, 8, 16) for _, width in moved):
             return False
         for first, width in moved:
             starts = [at if lanes == 1 else at.base + first for at in (index, source.indices[0])]  # type: ignore[attr-defined]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -115,9 +116,9 @@ def test_a_filter_that_threads_share(check):
 def test_what_the_compiler_makes_of_it(arch, value, cuda_compiler):
     module, w = convolution(tw.Target("cuda", arch=arch))
     assert re.search(r"ld\.const\.", module.get_source("ptx")) and list(module.resources) == ["convolution"]
-    assert w.tobytes() in (content := open(module.library_path, "rb").read()) and b".nv.constant3" in content
+    assert w.tobytes() in (content := Path(module.library_path).read_bytes()) and b".nv.constant3" in content
     module, w = spread((64, 16), lanes=4, value=np.full(16, value, "f"), target=tw.Target("cuda", arch=arch))
-    assert "ld.const.v4" in module.get_source("ptx") and w.tobytes() in open(module.library_path, "rb").read()
+    assert "ld.const.v4" in module.get_source("ptx") and w.tobytes() in Path(module.library_path).read_bytes()
 
 
 @pytest.mark.parametrize(
