@@ -120,6 +120,15 @@ def every_statement(s: Stmt) -> list[Stmt]:
     return found
 
 
+def stored_buffers(s: Stmt) -> list[Buffer]:
+    """The buffers that `s` itself stores to, without what is inside it."""
+    if isinstance(s, AllReduce):
+        return [target.buffer for target in s.loads]
+    if isinstance(s, Atomic):
+        return [s.load.buffer]
+    return [s.buffer] if isinstance(s, Store) else [s.loads[0].buffer] if isinstance(s, CallIntrinsic) else []
+
+
 _INNER_STATEMENTS: dict[type, Callable[[Any], tuple[Stmt, ...]]] = {
     Store: lambda s: (),
     Seq: lambda s: s.body,

@@ -43,5 +43,5 @@ def test_each_row_of_threads_has_its_own():
 @pytest.mark.parametrize("bound", [[("threadIdx.y", 4)], [("threadIdx.x", 32), ("threadIdx.y", 2)]])
 def test_work_on_it_is_not_shared_among_rows(bound):
     s, args = turned_rows(bound)
-    with pytest.raises(tw.ScheduleError, match=r"stage B has scope warp.*bound to threadIdx.y too.*set_scope\('shared'\)"):
+    with pytest.raises(tw.ScheduleError, match=r"stage B: its loop j.*bound to threadIdx.y and runs inside the loop i.inner, bound to threadIdx.y too"):
         tw.build(s, args, EMULATOR)

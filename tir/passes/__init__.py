@@ -1,11 +1,12 @@
 """The passes, by name, and the pipelines made of them.
 
 Read manager (what a pass is), pipeline (their order, and why), then a file for each pass in that order; guards finds what partition splits,
-copies gives bodies anew, lanes answers questions for vectorize. instruments watch a pipeline run.
+copies gives bodies anew, lanes answers questions for vectorize, nested_threads does for bind_threads. instruments watch a pipeline run.
 """
 
 from .barriers import Barriers
 from .bind_threads import BindThreads
+from .blocks import Blocks
 from .double_buffer import DoubleBuffer
 from .flatten import Flatten
 from .fragments import Fragments
@@ -29,7 +30,7 @@ PASSES: dict[str, type[Pass]] = {
     p.name: p
     for p in (
         *(Simplify, Flatten, Partition, Vectorize, Storage, Unroll, Hoist, Narrow, Legalize),
-        *(WarpMemory, BindThreads, Limits, VirtualThreads, DoubleBuffer, Fragments, Barriers, SharedMemory),  # of a GPU
+        *(WarpMemory, BindThreads, Limits, VirtualThreads, DoubleBuffer, Fragments, Blocks, Barriers, SharedMemory),  # of a GPU
     )
 }
 

@@ -19,6 +19,7 @@ from ..target import Target
 from ..verify import CLOSED, THREADS_BOUND
 from ..visit import Substitute, loads_of, operands_of, statements_in, walk
 from .manager import Pass
+from .nested_threads import check_nested_loops
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class BindThreads(Pass):
     of their own: so all threads of a block take part in what they do together.
 
     A statement without any bound loop is a TargetError; so are an index of threads whose extent is no constant, and shared memory outside a kernel. A buffer of
-    one thread (scope "local") of which different threads compute elements is a ScheduleError.
+    one thread (scope "local") of which different threads compute elements is a ScheduleError, and a loop over an index inside another one that does different
+    things in iterations of that.
     """
 
     name: ClassVar[str] = "bind_threads"
@@ -83,6 +85,7 @@ def _kernel(s: Stmt) -> Stmt:
     if not loops:
         raise TargetError(f"stage {name} writes global memory outside any thread: bind its axes (s[{name}].bind(axis, te.thread_axis('blockIdx.x'))), "
                           f"or compute it inside its reader: s[{name}].compute_inline() or compute_at")  # fmt: skip
+    check_nested_loops(s)
     indices = {tag: _index(name, tag, [each for each in loops if each.thread == tag]) for tag in INDICES if any(each.thread == tag for each in loops)}
     binder = _Binder(indices)
     body = s.with_body(binder.statement(s.body)) if isinstance(s, Produce) else binder.statement(s)

@@ -15,7 +15,7 @@ from ..kernel import kernels_of
 from ..simplify import Analyzer
 from ..stmt import Allocate, CallIntrinsic, Fragment, Func, Produce, Stmt, Store
 from ..verify import CLOSED, THREADS_BOUND
-from ..visit import Rewriter, operands_of, statements_in, walk
+from ..visit import Rewriter, every_statement, operands_of, statements_in, walk
 from .flatten import strides_of
 from .manager import Pass
 
@@ -40,7 +40,7 @@ class Fragments(Pass):
     requires: ClassVar[tuple[str, ...]] = (CLOSED, THREADS_BOUND)
 
     def run(self, func: Func, target: Target) -> Func:
-        if not any(isinstance(s, CallIntrinsic) or (isinstance(s, Allocate) and is_fragment(s.buffer.scope)) for s in _statements(func.body)):
+        if not any(isinstance(s, CallIntrinsic) or (isinstance(s, Allocate) and is_fragment(s.buffer.scope)) for s in every_statement(func.body)):
             return func
         for kernel in kernels_of(func):
             if any(isinstance(node, Allocate) and is_fragment(node.buffer.scope) for node in walk(kernel.body)):
@@ -48,10 +48,6 @@ class Fragments(Pass):
         check = _Check()
         check.statement(func.body, "?")
         return func.with_body(_Tiler(check.tiles).rewrite_statement(func.body)) if check.tiles else func
-
-
-def _statements(s: Stmt) -> Sequence[Stmt]:
-    return [s, *(inner for child in statements_in(s) for inner in _statements(child))]
 
 
 def _check_warp(kernel: str, extent: Expr) -> None:

@@ -8,9 +8,20 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import TargetError
 from ..expr import HAS_LOAD, Buffer, Expr, Load, Var, as_expr, const, load, logical_not
-from ..stmt import Allocate, AllReduce, Atomic, Bind, CallIntrinsic, For, Func, If, Produce, Seq, Stmt, Store, Sync, seq
+from ..stmt import Allocate, AllReduce, Bind, CallIntrinsic, For, Func, If, Produce, Seq, Stmt, Store, Sync, seq
 from ..verify import CLOSED, THREADS_BOUND
-from ..visit import Rewriter, StatementRewriter, combine, loads_of, operands_of, statements_in, substitute_statement, walk
+from ..visit import (
+    Rewriter,
+    StatementRewriter,
+    combine,
+    every_statement,
+    loads_of,
+    operands_of,
+    statements_in,
+    stored_buffers,
+    substitute_statement,
+    walk,
+)
 from .bind_threads import is_virtual
 from .copies import copy_statement, several
 from .manager import Pass
@@ -100,7 +111,7 @@ class _Mover:
         here = divided or self.depends(*operands_of(s))
         if isinstance(s, Bind | For) and here and not divided:
             self.variables.add(s.var)
-        for buffer in _stored(s):
+        for buffer in stored_buffers(s):
             if here and buffer in self.own and buffer not in self.buffers:
                 self.buffers[buffer] = several(buffer, (self.extent,))
         for inner in statements_in(s):
@@ -108,8 +119,8 @@ class _Mover:
 
     def touched(self, s: Stmt) -> bool:
         """Whether anything in `s` depends on the loop."""
-        for each in _statements(s):
-            stored = _stored(each)
+        for each in every_statement(s):
+            stored = stored_buffers(each)
             if self.depends(*operands_of(each)) or any(buffer in self.buffers or buffer in self.accumulated for buffer in stored):
                 return True
         return False
@@ -181,32 +192,16 @@ class _WithIndex(Rewriter):
 
 def _is_together(s: Stmt) -> bool:
     """Whether threads of a block do something in `s` for one another."""
-    return any(isinstance(each, Sync | AllReduce) or (isinstance(each, Store) and each.buffer.scope.startswith("shared")) for each in _statements(s))
-
-
-def _stored(s: Stmt) -> list[Buffer]:
-    """The buffers a statement itself stores to."""
-    if isinstance(s, AllReduce):
-        return [target.buffer for target in s.loads]
-    if isinstance(s, Atomic):
-        return [s.load.buffer]
-    return [s.buffer] if isinstance(s, Store) else [s.loads[0].buffer] if isinstance(s, CallIntrinsic) else []
+    return any(isinstance(each, Sync | AllReduce) or (isinstance(each, Store) and each.buffer.scope.startswith("shared")) for each in every_statement(s))
 
 
 def _accumulated(body: Stmt) -> set[Buffer]:
     """Buffers that `body` only adds to: what it starts from is set outside."""
     added: set[Buffer] = set()
     begun: set[Buffer] = set()
-    for s in _statements(body):
+    for s in every_statement(body):
         if isinstance(s, Store) and all(node.buffer is not s.buffer for node in loads_of(s.value)):
             begun.add(s.buffer)
         else:
-            added.update(_stored(s))
+            added.update(stored_buffers(s))
     return added - begun
-
-
-def _statements(s: Stmt) -> list[Stmt]:
-    found = [s]
-    for each in found:
-        found += statements_in(each)
-    return found

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..errors import ScheduleError
 from ..expr import Buffer, Const, Expr, Load, Var, as_expr, load
 from ..stmt import Allocate, CallIntrinsic, For, Func, Stmt, Store
 from ..verify import CLOSED
-from ..visit import Rewriter, walk
+from ..visit import Rewriter
 from .copies import several
 from .manager import Pass
 
@@ -28,8 +27,7 @@ class WarpMemory(Pass):
             for tx in thread[threadIdx.x](32):          ->         for tx in thread[threadIdx.x](32):
                 W[tx] = A[ty, tx]                                      W[ty, tx] = A[ty, tx]
 
-    One that is allocated outside of all kernels stays, and is refused when threads are bound. A ScheduleError where the threads of several rows would share
-    the work on what one of them has.
+    One that is allocated outside of all kernels stays, and is refused when threads are bound.
 
     Registers that are read by shuffles would do for indices that are known when the kernel is compiled; shared memory does for all.
     """
@@ -59,21 +57,10 @@ class _Mover(Rewriter):
     def rewrite_For(self, node: For) -> Stmt:
         if node.thread not in _ROWS:
             return self.rewrite_children(node)  # type: ignore[no-any-return]
-        if node.thread in self.rows:
-            self._check_own(node, self.rows[node.thread][0])
         before, self.rows = self.rows, {**self.rows, node.thread: (node.var, node.extent)}
         new: Stmt = self.rewrite_children(node)
         self.rows = before
         return new
-
-    def _check_own(self, loop: For, row: Var) -> None:
-        """Of a loop inside the one over `row`, of the same index: its iterations are those of other rows, which have another part of the buffer."""
-        accessed = {node.buffer for node in walk(loop) if isinstance(node, (Load, Store))}
-        for buffer, (_, indices) in self.moved.items():
-            if buffer in accessed and row in indices:
-                raise ScheduleError(f"stage {buffer.name} has scope warp, memory of the threads along threadIdx.x with one {loop.thread}, but a loop over "
-                                    f"{loop.var.name}, bound to {loop.thread} too, shares out its elements among others; bind its axes to threadIdx.x only, "
-                                    f"or use set_scope('shared')")  # fmt: skip
 
     def rewrite_Allocate(self, node: Allocate) -> Stmt:
         if node.buffer.scope != "warp":
