@@ -163,7 +163,8 @@ class CudaGenerator(CudaVectors):
         written |= {n.load.buffer for n in walk(s.body) if isinstance(n, Atomic)}
         with self.names.scope():
             self.names.fresh(name)
-            sizes = [size for size in self.func.sizes if size in captured.variables]
+            used = set(captured.variables)
+            sizes = [size for size in self.func.sizes if size in used]
             for size in sizes:
                 self._types[size] = self.helpers.scalar(size.dtype)
                 self.names.declare(size, size.name)

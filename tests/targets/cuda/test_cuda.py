@@ -72,6 +72,14 @@ def test_launches_say_what_the_host_must_do():
     assert 'extern "C" __global__ void __launch_bounds__(16) two_Y(float *__restrict__ Y, const float *__restrict__ T, int n)' in made.source
 
 
+def test_kernels_take_the_sizes_that_they_use():
+    n, m = Var("n", "int32", (0, None)), Var("m", "int32", (0, None))
+    X, Y = Buffer("X", (m,)), Buffer("Y", (m,))
+    made = kernel("Y", {"bx": (m + 31) // 32, "tx": 32}, lambda b, t: If(b * 32 + t < m, store(Y, [b * 32 + t], load(X, [b * 32 + t]))))
+    source = generated(Func("one", (X, Y), frozenset([Y]), made, (n, m))).source
+    assert "one(const float *__restrict__ X, float *__restrict__ Y, int m)" in source
+
+
 def test_only_vector_accesses_ask_for_alignment():
     func = one_kernel(lambda b, t: store(B, [at(b * 256 + t * 4, 4)], load(A, [at(b * 64 + t, 4)])))
     assert generated(func).alignments == (4, 16)
