@@ -219,6 +219,53 @@ def test_refusals():
     refused(tw.ScheduleError, s, [A, C], "stage B", "global", "blocks cannot wait")
 
 
+@pytest.mark.parametrize("scope", ["shared", "local"])
+def test_memory_of_a_block_is_not_computed_by_several(scope):
+    A = te.placeholder((64,), "int32", name="A")
+    B = te.compute((64,), lambda i: A[i] * 2, name="B")
+    C = te.compute((64,), lambda i: B[63 - i], name="C")
+    s = create_schedule(C.op)
+    block, inner = s[C].split(C.op.axis[0], factor=8)
+    s[C].bind(block, thread("blockIdx.x"))
+    s[C].bind(inner, thread("threadIdx.x"))
+    s[B].set_scope(scope)
+    s[B].compute_at(s[C], block)
+    s[B].bind(B.op.axis[0], thread("blockIdx.y"))
+    refused(tw.ScheduleError, s, [A, C], f"stage B has scope {scope}", "different blocks", "blockIdx.y", "threadIdx", "global memory")
+
+
+def test_fragments_of_a_warp_are_not_computed_by_several():
+    A, B = te.placeholder((64, 16), "float16", name="A"), te.placeholder((16, 16), "float16", name="B")
+    k = te.reduce_axis((0, 16), name="k")
+    C = te.compute((64, 16), lambda i, j: te.sum(A[i, k].astype("float32") * B[k, j].astype("float32"), axis=k), name="C")
+    s = create_schedule(C.op)
+    sums = s.cache_write(C, "wmma.accumulator")
+    tile, row = s[C].split(C.op.axis[0], factor=16)
+    one, column = s[C].split(C.op.axis[1], factor=16)
+    s[C].reorder(one, tile, row, column)
+    s[C].bind(one, thread("blockIdx.x"))
+    s[C].bind(tile, thread("threadIdx.y"))
+    s[C].tensorize(row, "mma_f32_store")
+    i, j = s[sums].op.axis
+    tile, row = s[sums].split(i, factor=16)
+    s[sums].reorder(tile, row, j, s[sums].op.reduce_axis[0])
+    s[sums].tensorize(row, "mma_f16")
+    for operand, role in ((A, "a"), (B, "b")):
+        panel = s.cache_read(operand, "shared", [sums])
+        fragment = s.cache_read(panel, f"wmma.matrix_{role}", [sums])
+        s[panel].compute_at(s[C], one)
+        s[panel].storage_align(s[panel].op.axis[0], 16, 8)
+        _, lane = s[panel].split(s[panel].fuse(*s[panel].op.axis), factor=32)
+        s[panel].bind(lane, thread("threadIdx.x"))
+        s[fragment].compute_at(s[sums], tile)
+        s[fragment].tensorize(s[fragment].op.axis[0], f"mma_f16_load_{role}")
+    s[sums].compute_at(s[C], s[C].leaf_iter_vars[1])  # the loop over warps: each has its own
+    tw.build(s, [A, B, C], EMULATOR)
+    s[sums].compute_at(s[C], one)
+    s[sums].bind(tile, thread("threadIdx.y"))
+    refused(tw.ScheduleError, s, [A, B, C], "stage C.wmma.accumulator", "registers of one warp", "different warps", "threadIdx.y")
+
+
 @pytest.mark.parametrize("scope", ["shared", "shared.dyn", "warp", "local", "wmma.accumulator"])
 def test_memory_of_a_kernel_outside_of_all_kernels_is_refused_with_its_own_scope(scope):
     A = te.placeholder((4, 32), name="A")

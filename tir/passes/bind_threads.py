@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from ..errors import ScheduleError, TargetError
 from ..expr import LT, Buffer, Const, Expr, Var, const, eq, logical_and, logical_not, lt
+from ..gpu import is_fragment
 from ..kernel import INDICES
 from ..stmt import Allocate, AllReduce, Atomic, Bind, CallExtern, CallIntrinsic, For, Func, If, Prefetch, Produce, Seq, Stmt, Store, seq
 from ..target import Target
@@ -120,8 +121,8 @@ class _Binder(Substitute):
     """Makes the body of one kernel.
 
     Attributes: `indices`: of each tag, its variable and extent; `shared`: the buffers of the block; `short`: the guards of the loops around that are
-    shorter than their index, by tag; `conditions`: those around that threads decide differently; `around`: the tags of the loops around; `own`: local
-    buffers, and how many of those loops they were allocated in.
+    shorter than their index, by tag; `conditions`: those around that threads decide differently; `around`: the loops over indices around; `own`: buffers
+    of the kernel, and how many of those loops they were allocated in.
     """
 
     def __init__(self, indices: dict[str, tuple[Var, Expr]]):
@@ -133,7 +134,7 @@ class _Binder(Substitute):
         self.shared: list[Buffer] = []
         self.short: dict[str, Expr] = {}
         self.conditions: list[Expr] = []
-        self.around: list[str] = []
+        self.around: list[For] = []
         self.own: dict[Buffer, int] = {}
         self._together: dict[int, bool] = {}
 
@@ -182,7 +183,7 @@ class _Binder(Substitute):
             self._check_known(s, tag, before)
         if s.extent is not extent:
             self.short[tag] = lt(variable, s.extent)
-        self.around.append(tag)
+        self.around.append(s)
         body = self.statement(s.body)
         self.around.pop()
         self.short.pop(tag, None)
@@ -195,7 +196,7 @@ class _Binder(Substitute):
         known = fewer.b if isinstance(fewer, LT) else None
         if known is s.extent or (isinstance(known, Const) and isinstance(s.extent, Const) and s.extent.value <= known.value):
             return
-        outer = len(self.around) - 1 - self.around[::-1].index(tag)
+        outer = max(n for n, loop in enumerate(self.around) if loop.thread == tag)
         loads = (load for each in walk(s.body) if isinstance(each, Stmt) for e in operands_of(each) for load in loads_of(e))
         for load in loads:
             if load.buffer.scope == "local" and self.own.get(load.buffer, 0) > outer:
@@ -239,6 +240,7 @@ class _Binder(Substitute):
     def _allocation(self, s: Allocate) -> Stmt:
         if s.buffer.scope.startswith("shared"):
             self.shared.append(s.buffer)
+            self.own[s.buffer] = len(self.around)
             return self.statement(s.body)
         self._introduce(s.buffer)
         return Allocate(s.buffer, self.statement(s.body), s.place)
@@ -251,6 +253,7 @@ class _Binder(Substitute):
 
     def _of_warp(self, s: CallIntrinsic) -> Stmt:
         """An intrinsic that the lanes of a warp run together: on the same operands, all or none of them."""
+        self._check_own(_buffer_of(s))
         done = self.rewrite_statement(s)
         assert isinstance(done, CallIntrinsic)
         conditions = [*self.short.values(), *self.conditions]
@@ -319,11 +322,19 @@ class _Binder(Substitute):
         return tuple(found)
 
     def _check_own(self, buffer: Buffer) -> None:
+        """A ScheduleError where a buffer of a thread or a block is stored to by others than read it."""
         depth = self.own.get(buffer)
-        inside = [] if depth is None else [tag for tag in self.around[depth:] if not is_of_block(tag)]
-        if inside and buffer.scope == "local":
-            raise ScheduleError(f"stage {buffer.name} has scope local, the memory of one thread, but its elements are computed by different threads "
-                                f"(an axis of it is bound to {inside[0]}) and read by others; use set_scope('shared')")  # fmt: skip
+        for loop in () if depth is None else self.around[depth:]:
+            tag = str(loop.thread)
+            if is_of_block(tag) and loop.constant_extent != 1:
+                raise ScheduleError(f"stage {buffer.name} has scope {buffer.scope}, memory inside one block, but its elements are computed by different blocks "
+                                    f"(an axis of it is bound to {tag}); bind its axes to threadIdx, or compute it at root, in global memory")  # fmt: skip
+            if not is_of_block(tag) and buffer.scope == "local":
+                raise ScheduleError(f"stage {buffer.name} has scope local, the memory of one thread, but its elements are computed by different threads "
+                                    f"(an axis of it is bound to {tag}) and read by others; use set_scope('shared')")  # fmt: skip
+            if not is_of_block(tag) and is_fragment(buffer.scope) and loop.constant_extent != 1:
+                raise ScheduleError(f"stage {buffer.name} has scope {buffer.scope}, the registers of one warp, but its tiles are computed by different warps "
+                                    f"(an axis of it is bound to {tag}); compute it inside the loop of its reader that is bound to {tag}")  # fmt: skip
 
 
 def is_of_warp(scope: str) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from ..errors import ScheduleError
 from ..expr import Buffer, Expr, Var
+from ..gpu import is_fragment
 from ..stmt import Allocate, Bind, For, If, Produce, Stmt
 from ..visit import every_statement, loads_of, operands_of, statements_in, stored_buffers
 
@@ -44,13 +45,14 @@ def _of_same_index(s: Stmt, outer: For, stage: str) -> Iterator[tuple[For, str]]
 
 
 class _Dependent:
-    """What differs between the iterations of a loop over threads. `variables`; `buffers`: of one thread."""
+    """What differs between the iterations of a loop over threads. `variables`; `buffers`: of one thread or warp."""
 
     def __init__(self, outer: For):
         self.outer = outer
         self.variables: set[Var] = {outer.var}
         self.buffers: set[Buffer] = set()
-        self.own = {each.buffer for each in every_statement(outer.body) if isinstance(each, Allocate) and each.buffer.scope == "local"}
+        allocated = {each.buffer for each in every_statement(outer.body) if isinstance(each, Allocate)}
+        self.own = {buffer for buffer in allocated if buffer.scope == "local" or is_fragment(buffer.scope)}
         count = -1
         while count != len(self.variables) + len(self.buffers):  # until nothing more is found to depend on it
             count = len(self.variables) + len(self.buffers)
