@@ -253,7 +253,6 @@ class _Binder(Substitute):
 
     def _of_warp(self, s: CallIntrinsic) -> Stmt:
         """An intrinsic that the lanes of a warp run together: on the same operands, all or none of them."""
-        self._check_own(_buffer_of(s))
         done = self.rewrite_statement(s)
         assert isinstance(done, CallIntrinsic)
         conditions = [*self.short.values(), *self.conditions]
@@ -263,6 +262,7 @@ class _Binder(Substitute):
                 if lane in e.variables or (how != "on" and loads_of(e)):
                     raise ScheduleError(f"the lanes of a warp run intrinsic {s.code.name} together, but here each would do so {how} {e}; "
                                         f"bind no axis of its stage, nor of those it is computed in, to threadIdx.x so that this depends on it")  # fmt: skip
+        self._check_own(_buffer_of(s))
         return _where(conditions, done)
 
     # ------------------------------------------------------------------------------------------------- what a thread does by itself
