@@ -130,6 +130,7 @@ class _Planner:
         parts = list(self.parts(s.body, inner))
         cuts = self.line(parts, inner)
         whole = _joined(s, parts, list(cuts))
+        self.refuse_overtaking(read, whole.head, common)
         carried = self.carried(whole, bool(cuts) or any(part.clean for part in parts), inner, s.var)
         if carried is not None:
             better = self.rotated(parts, inner, s.var, len(cuts), carried)
@@ -144,6 +145,7 @@ class _Planner:
         low = constant_bounds(s.extent)[0]
         whole.clean = whole.clean and low is not None and low > 0
         whole.head = read + whole.head
+        whole.tail = whole.tail if whole.clean else read + whole.tail
         return whole
 
     def branch(self, s: If, common: frozenset[Var]) -> _Part:
@@ -162,6 +164,7 @@ class _Planner:
             pair = self.conflict(arms[0].head + arms[0].tail, arms[1].head + arms[1].tail, common)
             if pair is not None:
                 self.refuse_divergence(pair)
+        self.refuse_overtaking(read, [a for arm in arms for a in arm.head], common)
         self.divided = outer
         head, tail = ([a for arm in arms for a in getattr(arm, name)] for name in ("head", "tail"))
         return _Part(s, read + head, read + tail, len(arms) == 2 and all(arm.clean for arm in arms))
@@ -205,6 +208,12 @@ class _Planner:
         if self.divided is not None:
             raise TargetError(f"threads must wait for one another inside the condition {self.divided}, which may hold for some of them only: "
                               f"{_reason(pair)}. Compute what they exchange outside of it")  # fmt: skip
+
+    def refuse_overtaking(self, read: list[Access], inside: list[Access], common: frozenset[Var]) -> None:
+        """What an extent or a condition reads must not be written inside by threads that are there already: no barrier can stand between."""
+        pair = self.conflict(read, inside, common)
+        if pair is not None:
+            self.refuse_divergence(pair)
 
     def carried(self, whole: _Part, has_barrier: bool, common: frozenset[Var], var: Var) -> _Conflict | None:
         """Two accesses of different iterations of a loop that have no barrier between them."""

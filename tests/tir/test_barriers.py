@@ -156,6 +156,20 @@ def test_threads_in_different_arms_or_iterations():
         Barriers().run(one_kernel(some_steps), TARGET)
 
 
+def test_what_an_extent_reads_is_not_overwritten_too_early():
+    """A thread may still be about to read how often it loops when another one is through with all of its own loop; inside of it none may overtake."""
+    N, L = Buffer("N", (64,), "int32", "shared"), Buffer("L", (1,), "float32", "local")
+
+    def steps(body):
+        return lambda t: seq(put(L, 0, ONE), put(N, t, t), For(Var("k", "int32", (0, 63)), get(N, 2), "serial", body(t)), put(N, t, as_expr(1)))
+
+    func = kernel("k", [A, C], [C], lambda v: steps(lambda t: put(L, 0, get(L, 0) + ONE))(v["threadIdx.x"]), {"x": 64}, shared=[N], local=[L])
+    assert check_synced(func) and barriers_in(synced(func)) == 2
+    for own in (steps(lambda t: put(N, t, as_expr(1))), lambda t: If(lt(get(N, 2), as_expr(5)), put(N, t, as_expr(1)))):
+        with pytest.raises(TargetError, match=r"threads must wait.*N\[2\].*one thread reads N\[2\] before another one writes N\[threadIdx.x\]"):
+            Barriers().run(kernel("k", [A, C], [C], lambda v, own=own: own(v["threadIdx.x"]), {"x": 64}, shared=[N], local=[L]), TARGET)
+
+
 def test_threads_that_part_around_a_barrier_are_found():
     func = one_kernel(lambda t: seq(put(S, t, get(A, t)), If(lt(t, as_expr(32)), Sync("block")), put(C, t, get(S, t))))
     assert "threadIdx.x < 32" in check_synced(func)[0]

@@ -9,8 +9,15 @@ import tilewright as tw
 from tilewright import te
 from tilewright.schedule import lower_schedule
 from tilewright.tir.errors import ScheduleError
+from tilewright.tir.expr import Buffer, as_expr, const, lt
 from tilewright.tir.interp import interpret
 from tilewright.tir.passes import StopAfter, Verify, pipeline_for
+from tilewright.tir.passes.barriers import Barriers
+from tilewright.tir.passes.double_buffer import DoubleBuffer
+from tilewright.tir.stmt import If, Produce, Store, seq
+from tilewright.tir.verify import check_closed, check_synced
+
+from .threads import get, kernel, loop
 
 TARGET = tw.Target("cuda", arch="sm_80", device="emulator")
 
@@ -126,3 +133,25 @@ def test_refusals():
     s[D].double_buffer()
     with pytest.raises(ScheduleError, match=r"double_buffer of stage D: it reads B, which is computed in the same iteration"):
         lowered(s, [A, C])
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_either_arm_of_a_condition(asynchronous):
+    """What one arm fills is filled ahead where that arm will be taken."""
+    A, C, S = Buffer("A", (6, 8)), Buffer("C", (6, 8)), Buffer("S", (8,), "float32", "shared")
+    pragmas = (("double_buffer", 2), ("async_copy", 1)) if asynchronous else (("double_buffer", 2),)
+
+    def fill(row, t, factor):
+        return Produce("S", Store(S, (t,), get(A, row, t) * const(factor, "float32")), pragmas)
+
+    def body(v):
+        t = v["threadIdx.x"]
+        step = lambda k: seq(If(lt(k, as_expr(2)), fill(k, t, 1.0), fill(k, t, 2.0)), Store(C, (k, t), get(S, 7 - t)))  # noqa: E731
+        return loop("k", 6, step)
+
+    func = kernel("k", [A, C], [C], body, {"x": 8}, shared=[S])
+    done = Barriers().run(DoubleBuffer().run(func, TARGET), TARGET)
+    assert not [*check_synced(done), *check_closed(done)]
+    a, c = np.random.default_rng(5).standard_normal((6, 8)).astype("f"), np.full((6, 8), np.nan, "f")
+    interpret(done, [a, c], threads="barriers", seed=1)
+    np.testing.assert_array_equal(c, a[:, ::-1] * np.array([1, 1, 2, 2, 2, 2], "f")[:, None])

@@ -8,7 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import ScheduleError
-from ..expr import Buffer, Const, Expr, Load, add, as_expr, const, floormod, load, lt
+from ..expr import Buffer, Const, Expr, Load, add, as_expr, const, floormod, load, logical_not, lt
 from ..stmt import Allocate, CallIntrinsic, For, Func, If, Produce, Seq, Stmt, Store, Sync, seq
 from ..verify import CLOSED, THREADS_BOUND
 from ..visit import Rewriter, StatementRewriter, loads_of, operands_of, statements_in, walk
@@ -120,8 +120,12 @@ def _find(s: Stmt, around: tuple[For, tuple[Expr, ...]] | None, loops: dict[int,
             return
     if isinstance(s, For):
         around = (s, ()) if s.kind in ("serial", "unrolled") and s.thread is None else around if s.thread is not None else None
-    elif isinstance(s, If) and around is not None and s.otherwise is None:
-        around = around[0], (*around[1], s.condition)
+    elif isinstance(s, If) and around is not None:
+        loop, conditions = around
+        _find(s.then, (loop, (*conditions, s.condition)), loops)
+        if s.otherwise is not None:
+            _find(s.otherwise, (loop, (*conditions, logical_not(s.condition))), loops)
+        return
     for inner in statements_in(s):
         _find(inner, around, loops)
 
