@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from ..tir.bounds import constant_bounds
 from ..tir.dtype import DType, dtype
 from ..tir.errors import InternalError
 from ..tir.expr import Binary, Broadcast, Buffer, Call, Cast, Choice, Const, Expr, Load, Not, Ramp, Var
@@ -286,12 +287,13 @@ class CExpressions:
         return f"{self.helpers.math.use(e.name, kind.element, kind.lanes)}({', '.join([self.text(a) for a in e.args])})", ATOM
 
     def _shift(self, e: Call) -> tuple[str, int]:
-        """By a constant in range, C's operator; else a function that minds the range."""
+        """By what is certainly in range, C's operator; else a function that minds the range."""
         a, b, kind = e.args[0], e.args[1], e.dtype
         amount = b.value if b.__class__ is Broadcast else b
-        if amount.__class__ is not Const or not 0 <= amount.value < kind.bits:
+        low, high = constant_bounds(amount)
+        if (kind.lanes > 1 and amount.__class__ is not Const) or low is None or high is None or low < 0 or high >= kind.bits:
             return self._call(e.name, kind, a, b)
-        count = str(amount.value)
+        count = self.text(amount, UNARY)
         if e.name == "shift_right":
             return f"{self.text(a, UNARY)} >> {count}", BITS
         if kind.kind == "uint" and (kind.bits >= 32 or kind.lanes > 1):

@@ -18,7 +18,7 @@ from ..tir.expr import Binary, Buffer, Call, Cast, Const, Expr, Var
 from ..tir.gpu import INDEX_LIMITS, STATIC_SHARED_BYTES, WARP_SIZE, is_fragment
 from ..tir.kernel import kernel_statements, kernels_of, workspace_of
 from ..tir.passes.double_buffer import ASYNCHRONOUS
-from ..tir.stmt import Allocate, AllReduce, Atomic, CallExtern, CallIntrinsic, For, Func, Prefetch, Produce, Stmt, Store, Sync
+from ..tir.stmt import Allocate, Atomic, CallExtern, CallIntrinsic, For, Func, Prefetch, Produce, Shuffle, Stmt, Store, Sync
 from ..tir.target import Target
 from ..tir.visit import walk
 from .c_expressions import UNARY
@@ -29,12 +29,12 @@ from .cuda_functions import is_taken_from_kernels
 from .cuda_helpers import CUDA_HELPERS, INLINE
 from .cuda_lanes import WIDEST_BYTES
 from .cuda_launch import GeneratedCuda, KernelLaunch, Number, Parameter
-from .cuda_reduce import AllReduceWriter, scratch_bytes
 from .cuda_vectors import CudaVectors
 from .writer import Identifiers, Writer, plain_identifier
 
 _DYNAMIC_SHARED = "tw_shared"
 _SHARED_ALIGNMENT = 16
+_SHUFFLED = ("float32", "float64", "int32", "uint32", "int64")  # types that a shuffle moves
 _HOST_CALLS = {"truncdiv": "//", "truncmod": "%"}
 _BLOCK_INDICES = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
 _THREAD_INDICES = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
@@ -104,7 +104,6 @@ class CudaGenerator(CudaVectors):
         self._launches: list[KernelLaunch] = []
         self._alignments = {p: p.dtype.bytes for p in func.params}
         self._kernel = _Kernel("")
-        self._loops = 0  # serial ones around
         self._host_names = self._size_names()
 
     # ----------------------------------------------------------------------------------------------------------------- function
@@ -156,7 +155,7 @@ class CudaGenerator(CudaVectors):
         name = cuda_function_name(wanted)
         while any(name == launch.name for launch in self._launches) or any(name == self.names.of(buffer) for buffer in self._constants):
             name += "_"
-        outside, self._kernel, self.out, self._loops = self._kernel, _Kernel(name), Writer(1), 0
+        outside, self._kernel, self.out = self._kernel, _Kernel(name), Writer(1)
         captured = Captured(s.body, self.func.params)
         captured.buffers = [buffer for buffer in captured.buffers if buffer not in self._constants]
         written = {n.buffer for n in walk(s.body) if isinstance(n, Store)} | {n.loads[0].buffer for n in walk(s.body) if isinstance(n, CallIntrinsic)}
@@ -226,7 +225,7 @@ class CudaGenerator(CudaVectors):
                 kernel.shared[node.buffer] = node.place.offset
                 kernel.shared_bytes = max(kernel.shared_bytes, node.place.offset + size * node.buffer.dtype.bytes)
         asked = any(buffer.scope == "shared.dyn" for buffer in kernel.shared)
-        kernel.is_dynamic = asked or kernel.shared_bytes + self._reduction_bytes(s) > STATIC_SHARED_BYTES
+        kernel.is_dynamic = asked or kernel.shared_bytes > STATIC_SHARED_BYTES
         together = kernel.is_dynamic or not all(self._aliases.is_alone(buffer) for buffer in kernel.shared)
         if not together:
             return
@@ -237,13 +236,6 @@ class CudaGenerator(CudaVectors):
         for buffer, offset in kernel.shared.items():
             kind = self.helpers.scalar(buffer.dtype)
             self.out.line(f"{kind} *const {self.names.declare(buffer, buffer.name)} = ({kind} *)({_DYNAMIC_SHARED} + {offset});")
-
-    @staticmethod
-    def _reduction_bytes(s: Stmt) -> int:
-        """Bytes of shared memory that reductions across threads take in a kernel."""
-        extents = {n.thread: n.constant_extent or 1 for n in walk(s) if isinstance(n, For)}
-        block = [extents.get(tag, 1) for tag in _THREAD_INDICES]
-        return sum(scratch_bytes(n, block) for n in walk(s) if isinstance(n, AllReduce))
 
     def write_Allocate(self, s: Allocate) -> None:
         buffer, place = s.buffer, s.place
@@ -295,10 +287,8 @@ class CudaGenerator(CudaVectors):
         wanted = dict(s.pragmas).get("unroll")
         if wanted is not None or s.kind == "unrolled":
             self.out.line("#pragma unroll" + (f" {wanted}" if wanted is not None else ""))
-        self._loops += 1
         with self._loop(s):
             self.write(s.body)
-        self._loops -= 1
 
     def _write_index(self, s: For) -> None:
         """An index of the grid or of the block: what was a loop variable is known to each thread."""
@@ -324,8 +314,12 @@ class CudaGenerator(CudaVectors):
         else:
             raise InternalError(f"the CUDA generator met a Sync of the unknown kind {s.kind!r}")
 
-    def write_AllReduce(self, s: AllReduce) -> None:
-        AllReduceWriter(self, s, self._kernel.block, repeats=self._loops > 0).write()
+    def write_Shuffle(self, s: Shuffle) -> None:
+        kind = s.value.dtype.element
+        wide = kind in _SHUFFLED  # others travel in an int
+        word = self.text(s.value) if wide else f"(int){self.text(s.value, UNARY)}"
+        got = f"__shfl_xor_sync(0xffffffffu, {word}, {self.text(s.lanes)})"  # what does not exist of the last warp is not waited for
+        self.out.line(f"{self.buffer(s.load.buffer)}[{self.text(s.load.indices[0])}] = {got if wide else f'({self.helpers.scalar(kind)}){got}'};")
 
     def write_Atomic(self, s: Atomic) -> None:
         buffer = s.load.buffer

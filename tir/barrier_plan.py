@@ -18,9 +18,9 @@ from .conflicts import Access, Conflicts
 from .errors import TargetError
 from .expr import HAS_LOAD, Buffer, Const, Expr, Var, add, logical_not, mul
 from .gpu import is_fragment
-from .kernel import THREAD_INDICES, Grouping, Kernel
-from .stmt import Allocate, AllReduce, Atomic, Bind, CallIntrinsic, For, If, Produce, Seq, Stmt, Store, Sync
-from .visit import loads_of, operands_of, statements_in, substitute
+from .kernel import Kernel
+from .stmt import Allocate, Atomic, Bind, CallIntrinsic, For, If, Produce, Seq, Shuffle, Stmt, Store, Sync
+from .visit import every_statement, loads_of, operands_of, stored_buffers, substitute
 
 _Conflict: TypeAlias = "tuple[Access, Access]"
 
@@ -62,19 +62,19 @@ class _Planner:
     def __init__(self, kernel: Kernel, certain: bool):
         self.plan = BarrierPlan()
         body = kernel.body
+        statements = every_statement(body)
         extents = {var: int(e.value) if isinstance(e, Const) else 1 << 30 for tag, (var, e) in kernel.indices.items() if tag.startswith("threadIdx")}
         self.conflicts = Conflicts(extents, certain)
-        self.extents = [_extent(kernel, tag) for tag in THREAD_INDICES]
         self.alone = all(extent == 1 for extent in extents.values())
-        self.written = frozenset(_written(body))
+        self.written = frozenset(buffer for s in statements for buffer in stored_buffers(s))
         of_one_thread = {b for b in self.written if b.scope == "local" or is_fragment(b.scope)}
         self.shared = self.written - of_one_thread - _results(body)
         self.values: dict[Var, Expr] = {}  # of bound names
         self.guards: list[Expr] = []
         self.varying: set[Var] = set(extents)  # variables that differ between threads
         self.divided: str | None = None  # the condition around, where only some threads are here
-        inside = _introduced(body) | set(extents)
-        self.block(body, frozenset(v for v in _used(body) if v not in inside))
+        used = {var for s in statements for e in operands_of(s) for var in e.variables}
+        self.block(body, frozenset(used - {s.var for s in statements if isinstance(s, (For, Bind))} - set(extents)))
 
     # ------------------------------------------------------------------------------------------------------------- structure
 
@@ -100,19 +100,23 @@ class _Planner:
             yield from self.parts(s.body, common)
         elif isinstance(s, Sync):
             if s.kind == "block":
-                if self.divided is not None:
-                    self.plan.divergent.append(f"a barrier stands under the condition {self.divided}, which may hold for some threads of a block only")
+                self.refuse_alone("barrier")
                 yield _Part(s, [], [], clean=True)
         elif isinstance(s, For):
             yield self.loop(s, common)
         elif isinstance(s, If):
             yield self.branch(s, common)
-        elif isinstance(s, AllReduce) and Grouping(self.extents, s.threads).slots:  # it exchanges values through shared memory, with a barrier
-            yield _Part(s, self.accesses(s), [], clean=True)
         else:
+            if isinstance(s, Shuffle):
+                self.refuse_alone("shuffle")
             found = self.accesses(s)
             if found:
                 yield _Part(s, found, found)
+
+    def refuse_alone(self, what: str) -> None:
+        """Notes what all threads must come by where only some do."""
+        if self.divided is not None:
+            self.plan.divergent.append(f"a {what} stands under the condition {self.divided}, which may hold for some threads of a block only")
 
     def bind(self, s: Bind) -> None:
         if s.var.exact and s.value.exact:
@@ -288,8 +292,6 @@ class _Planner:
         found = self.reads(operands_of(s))
         if isinstance(s, Store) and s.buffer in self.shared:
             found.append(self.access(s.buffer, s.indices, True, s.predicate))
-        elif isinstance(s, AllReduce):
-            found += [self.access(target.buffer, target.indices, True) for target in s.loads if target.buffer in self.shared]
         return found
 
     def operand(self, s: CallIntrinsic, number: int) -> list[Access]:
@@ -341,61 +343,12 @@ def _joined(at: Stmt, parts: list[_Part], cuts: list[int]) -> _Part:
     return _Part(at, head, tail, bool(cuts) or any(part.clean for part in parts))
 
 
-def _written(s: Stmt) -> set[Buffer]:
-    found: set[Buffer] = set()
-    pending = [s]
-    while pending:
-        s = pending.pop()
-        if isinstance(s, Store):
-            found.add(s.buffer)
-        elif isinstance(s, CallIntrinsic):
-            found.add(s.loads[0].buffer)
-        elif isinstance(s, AllReduce):
-            found.update(target.buffer for target in s.loads)
-        elif isinstance(s, Atomic):
-            found.add(s.load.buffer)
-        pending.extend(statements_in(s))
-    return found
-
-
 def _results(body: Stmt) -> set[Buffer]:
     """The buffers in global memory that one store of a kernel writes and nothing reads: a stage has one value for an element, whichever thread stores it."""
     stores: dict[Buffer, int] = {}
     used: set[Buffer] = set()
-    pending = [body]
-    while pending:
-        s = pending.pop()
+    for s in every_statement(body):
         used.update(node.buffer for e in operands_of(s) if e.holds & HAS_LOAD for node in loads_of(e))
         if isinstance(s, Store):
             stores[s.buffer] = stores.get(s.buffer, 0) + 1
-        elif isinstance(s, (CallIntrinsic, AllReduce)):
-            used.update(load.buffer for load in s.loads)
-        pending.extend(statements_in(s))
     return {buffer for buffer, count in stores.items() if count == 1 and buffer.scope == "global" and buffer not in used}
-
-
-def _extent(kernel: Kernel, tag: str) -> int:
-    extent = kernel.indices[tag][1] if tag in kernel.indices else None
-    return int(extent.value) if isinstance(extent, Const) else 1
-
-
-def _introduced(s: Stmt) -> set[Var]:
-    found: set[Var] = set()
-    pending = [s]
-    while pending:
-        s = pending.pop()
-        if isinstance(s, (For, Bind)):
-            found.add(s.var)
-        pending.extend(statements_in(s))
-    return found
-
-
-def _used(s: Stmt) -> set[Var]:
-    found: set[Var] = set()
-    pending = [s]
-    while pending:
-        s = pending.pop()
-        for e in operands_of(s):
-            found |= e.variables
-        pending.extend(statements_in(s))
-    return found

@@ -17,7 +17,7 @@ from .errors import TilewrightError
 from .expr import HAS_LOAD, Buffer, Expr, Load, Var, as_expr
 from .interp_expressions import ExpressionWriter, wrapped
 from .interp_support import Array, Memory, run_intrinsic, run_threads
-from .stmt import Allocate, AllReduce, Atomic, Bind, CallExtern, CallIntrinsic, For, Func, If, Prefetch, Produce, Seq, Stmt, Store, Sync
+from .stmt import Allocate, AllReduce, Atomic, Bind, CallExtern, CallIntrinsic, For, Func, If, Prefetch, Produce, Seq, Shuffle, Stmt, Store, Sync
 from .visit import children, combine, walk
 
 _MAX_LOOPS = 18  # Python refuses more than 20 nested blocks; deeper loops go into a function of their own
@@ -326,6 +326,14 @@ class _Emitter(ExpressionWriter):
         self.count_uses(s.result)
         self.store(Store(s.load.buffer, s.load.indices, s.result))
 
+    def shuffle(self, s: Shuffle) -> None:
+        """Threads give one another their values; a single one after another has nobody to ask."""
+        if self.varying is None:
+            raise TilewrightError(f"{self.func.name}: lanes of a warp exchange values here; interpret it with threads='barriers'")
+        target, name = s.load, self.fresh("v")
+        self.line(f"{name} = yield 'shuffle', {self.fresh_number()}, ({self.expression(s.value)}, {self.expression(s.lanes)})")
+        self.line(f"{self.names[target.buffer]}[{self.scalar_indices(target.buffer, target.indices)}] = {name}")
+
     def store(self, s: Store) -> None:
         buffer, name = self.names[s.buffer], s.buffer.name
         kind = s.buffer.dtype
@@ -360,5 +368,6 @@ _STATEMENTS: dict[type, Callable[[_Emitter, Any], None]] = {
     CallIntrinsic: _Emitter.call_intrinsic,
     AllReduce: _Emitter.all_reduce,
     Atomic: _Emitter.atomic,
+    Shuffle: _Emitter.shuffle,
     Sync: _Emitter.synchronize,
 }  # fmt: skip

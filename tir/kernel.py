@@ -2,36 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 
 from .expr import Buffer, Expr, Load, Var
-from .gpu import WARP_SIZE
 from .stmt import Allocate, For, Func, Prefetch, Produce, Seq, Stmt, Store
 from .visit import walk
 
 THREAD_INDICES = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 INDICES = ("blockIdx.z", "blockIdx.y", "blockIdx.x", "threadIdx.z", "threadIdx.y", "threadIdx.x")  # outermost first
-
-
-class Grouping:
-    """Which threads of a block of these extents reduce together along `threads`."""
-
-    def __init__(self, block: Sequence[int], threads: Sequence[str]) -> None:
-        self.block = tuple(block)
-        self.reduced = [THREAD_INDICES.index(tag) for tag in dict.fromkeys(threads) if block[THREAD_INDICES.index(tag)] > 1]
-        self.count = prod(block)
-        self.size = prod(block[i] for i in self.reduced)
-        wide = [i for i in range(3) if block[i] > 1]
-        neighbours = sorted(self.reduced) == wide[: len(self.reduced)]
-        power_of_two = self.size & (self.size - 1) == 0
-        self.in_warp = self.size if neighbours and power_of_two and self.size <= WARP_SIZE else WARP_SIZE if neighbours and self.size % WARP_SIZE == 0 else 1
-
-    @property
-    def slots(self) -> int:
-        """Values in shared memory; 0 where a warp does it all."""
-        return 0 if self.in_warp == self.size else self.count // self.in_warp
 
 
 @dataclass(frozen=True)

@@ -162,6 +162,9 @@ def _statement(s: Any, names: Any, indent: str, out: list[str]) -> None:
     elif kind == "Atomic":
         target, value = expression_text(s.target, names), expression_text(s.value, names)
         out.append(f"{indent}atomic {target} {f'+= {value}' if s.operation == 'add' else f'= {s.operation}({target}, {value})'}")
+    elif kind == "Shuffle":
+        target, value, lanes = (expression_text(e, names) for e in s.parts)
+        out.append(f"{indent}{target} = shuffle({value}) xor {lanes}")
     elif kind == "Sync":
         out.append(f"{indent}sync {s.kind}{f' {s.count}' if s.kind == 'async_wait' else ''}")
     elif kind == "Prefetch":

@@ -264,7 +264,8 @@ class AllReduce(Stmt):
     """`targets = combine(targets, values)`, where the iterations of the loops over `threads` (indices of a GPU, as "threadIdx.x") take part together.
 
     While these loops are plain loops it is an update like any other. Once they are threads (passes/bind_threads.py) it is done by all of them at once: in
-    each thread the targets, Loads of local buffers, become their combination with the `values` of all threads along `threads`.
+    each thread the targets, Loads of local buffers, become their combination with the `values` of all threads along `threads`. How is what
+    passes/all_reduce.py writes.
     """
 
     targets: tuple[Expr, ...]
@@ -326,6 +327,32 @@ class Atomic(Stmt):
 
 
 ATOMIC_OPERATIONS: dict[str, Callable[[Expr, Expr], Expr]] = {"add": add, "min": minimum, "max": maximum}
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Shuffle(Stmt):
+    """`target`, a Load of a local buffer, becomes what another thread of the warp has as `value`: the one whose lane is this one's with the bits of
+    `lanes` flipped. All threads of the block come by together.
+    """
+
+    target: Expr
+    value: Expr
+    lanes: Expr
+
+    @property
+    def load(self) -> Load:
+        """The target."""
+        assert isinstance(self.target, Load)
+        return self.target
+
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        """All expressions."""
+        return self.target, self.value, self.lanes
+
+    def with_parts(self, parts: Sequence[Expr]) -> Shuffle:
+        """This exchange of other expressions; itself if they are the same."""
+        return self if all(a is b for a, b in zip(parts, self.parts, strict=True)) else Shuffle(*parts)
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -17,7 +17,7 @@ from .errors import TargetError
 from .expr import And, Binary, Broadcast, Buffer, Call, Cast, Choice, Comparison, Const, Expr, Load, Not, Or, Ramp, Var
 from .kernel import INDICES, kernels_of
 from .liveness import overlapping_places
-from .stmt import Allocate, Atomic, Bind, For, Func, If, Prefetch, Stmt, Store
+from .stmt import Allocate, Atomic, Bind, For, Func, If, Prefetch, Shuffle, Stmt, Store
 from .visit import children, walk
 from .witness import out_of_bounds, races, too_narrow
 
@@ -87,6 +87,9 @@ def _wrong_type(node: Any) -> str | None:
             return f"an extent is {node.extent.dtype}"
     elif isinstance(node, If):
         return _wrong_condition(node.condition, 1)
+    elif isinstance(node, Shuffle):
+        if not isinstance(node.target, Load) or node.value.dtype is not node.target.dtype or node.target.dtype.lanes > 1:
+            return f"a shuffle of {node.value.dtype} to {node.target}"
     elif isinstance(node, Atomic):
         target = node.target
         if not isinstance(target, Load) or target.predicate is not None or target.dtype.lanes > 1 or node.value.dtype is not target.dtype:

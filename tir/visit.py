@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from . import expr as _expr
 from . import stmt as _stmt
 from .expr import HAS_LOAD, Binary, Broadcast, Buffer, Call, Cast, Choice, Const, Expr, Load, Not, Ramp, Var, broadcast, load, ramp, wrapped
-from .stmt import Allocate, AllReduce, Atomic, Bind, CallExtern, CallIntrinsic, Combination, For, If, Prefetch, Produce, Seq, Stmt, Store, Sync, seq
+from .stmt import Allocate, AllReduce, Atomic, Bind, CallExtern, CallIntrinsic, Combination, For, If, Prefetch, Produce, Seq, Shuffle, Stmt, Store, Sync, seq
 
 # Expressions are walked recursively, in Python frames only, which need no C stack; a computation may inline very long chains.
 _RECURSION_LIMIT = 200_000
@@ -103,6 +103,7 @@ _STATEMENT_CHILDREN: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     CallIntrinsic: lambda s: s.parts,
     AllReduce: lambda s: s.parts,
     Atomic: lambda s: s.parts,
+    Shuffle: lambda s: s.parts,
     Sync: lambda s: (),
 }
 
@@ -124,7 +125,7 @@ def stored_buffers(s: Stmt) -> list[Buffer]:
     """The buffers that `s` itself stores to, without what is inside it."""
     if isinstance(s, AllReduce):
         return [target.buffer for target in s.loads]
-    if isinstance(s, Atomic):
+    if isinstance(s, Atomic | Shuffle):
         return [s.load.buffer]
     return [s.buffer] if isinstance(s, Store) else [s.loads[0].buffer] if isinstance(s, CallIntrinsic) else []
 
@@ -142,6 +143,7 @@ _INNER_STATEMENTS: dict[type, Callable[[Any], tuple[Stmt, ...]]] = {
     CallIntrinsic: lambda s: (),
     AllReduce: lambda s: (),
     Atomic: lambda s: (),
+    Shuffle: lambda s: (),
     Sync: lambda s: (),
 }
 
@@ -164,6 +166,7 @@ _OPERANDS: dict[type, Callable[[Any], tuple[Expr, ...]]] = {
     CallIntrinsic: _STATEMENT_CHILDREN[CallIntrinsic],
     AllReduce: _STATEMENT_CHILDREN[AllReduce],
     Atomic: _STATEMENT_CHILDREN[Atomic],
+    Shuffle: _STATEMENT_CHILDREN[Shuffle],
     Sync: _STATEMENT_CHILDREN[Sync],
 }
 
@@ -324,7 +327,7 @@ def _call_extern(r: Rewriter, s: CallExtern) -> Stmt:
     return s.with_args(mapped(r.rewrite, s.args))
 
 
-def _with_parts(r: Rewriter, s: CallIntrinsic | AllReduce | Atomic) -> Stmt:
+def _with_parts(r: Rewriter, s: CallIntrinsic | AllReduce | Atomic | Shuffle) -> Stmt:
     return s.with_parts(mapped(r.rewrite, s.parts))
 
 
@@ -334,7 +337,7 @@ def _rebuild_table() -> dict[type, Callable[[Any, Any], Any]]:
         Cast: _unary("value"), Broadcast: _broadcast, Not: _unary("a"),
         Store: _store, Seq: _seq, For: _for, If: _if, Allocate: _allocate, Bind: _bind, Produce: _produce, Prefetch: _prefetch,
         CallExtern: _call_extern,
-        CallIntrinsic: _with_parts, AllReduce: _with_parts, Atomic: _with_parts,
+        CallIntrinsic: _with_parts, AllReduce: _with_parts, Atomic: _with_parts, Shuffle: _with_parts,
         Sync: _leaf,
     }  # fmt: skip
     table: dict[type, Callable[[Any, Any], Any]] = {}
@@ -399,6 +402,23 @@ def combine(how: Combination, left: Sequence[Expr], right: Sequence[Expr]) -> tu
     """`left` and `right` combined."""
     values = dict(zip((*how.left, *how.right), (*left, *right), strict=True))
     return tuple(substitute(e, values) for e in how.results)
+
+
+def combine_into(how: Combination, targets: Sequence[Expr], values: Sequence[Expr]) -> Stmt:
+    """The targets, Loads, become their combination with `values`; all of it is computed before any is stored."""
+    places = [target for target in targets if isinstance(target, Load)]
+    if len(places) == 1 and isinstance(how.results[0], Binary) and all(isinstance(e, Var) for e in how.results[0].children):
+        return Store(places[0].buffer, places[0].indices, combine(how, targets, values)[0])
+    names = [Var(f"{target.buffer.name}.{name}", target.dtype) for name in ("left", "right", "next") for target in places]
+    for name in names:
+        name.exact = False  # a value, whatever its dtype
+    count = len(places)
+    body = seq(*[Store(target.buffer, target.indices, name) for target, name in zip(places, names[2 * count :], strict=True)])
+    # operands are read once, not wherever a combination names them: often in what it evaluates conditionally, where a compiler cannot read ahead
+    values = (*targets, *values, *combine(how, names[:count], names[count : 2 * count]))
+    for name, value in reversed(list(zip(names, values, strict=True))):
+        body = Bind(name, value, body)
+    return body
 
 
 def substitute_statement(node: Stmt, variables: Mapping[Var, Expr], buffers: Mapping[Buffer, Buffer] | None = None) -> Stmt:

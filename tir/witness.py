@@ -14,7 +14,7 @@ import numpy as np
 
 from .dtype import INT64, DType
 from .expr import Binary, Broadcast, Buffer, Call, Cast, Const, Expr, FloorDiv, FloorMod, IfThenElse, Load, Not, Ramp, Select, Var, as_expr
-from .stmt import Allocate, AllReduce, Atomic, Bind, CallExtern, CallIntrinsic, For, Func, If, Prefetch, Stmt, Store
+from .stmt import Allocate, AllReduce, Atomic, Bind, CallExtern, CallIntrinsic, For, Func, If, Prefetch, Shuffle, Stmt, Store
 from .visit import children
 
 Array = np.ndarray[Any, Any]
@@ -118,6 +118,9 @@ class _Walk:
             self.expressions(s.parts, reached)
             for target in s.loads:
                 self._access(Store(target.buffer, target.indices, target), reached)
+        elif isinstance(s, Shuffle):
+            self.expressions(s.parts, reached)
+            self._access(Store(s.load.buffer, s.load.indices, s.value), reached)
         elif isinstance(s, Atomic):  # as a read: two of them are no race, one of them and a plain store are
             self.expressions(s.parts, reached)
         elif not isinstance(s, (Prefetch, CallExtern)):  # which may point anywhere, or nowhere in an empty buffer

@@ -10,7 +10,7 @@ from tilewright.tir.expr import Buffer, Var, as_expr, const, eq, floormod, lt
 from tilewright.tir.interp import compiled, interpret
 from tilewright.tir.interp_support import Divergence
 from tilewright.tir.passes.barriers import Barriers
-from tilewright.tir.stmt import AllReduce, Combination, For, If, Store, Sync, seq
+from tilewright.tir.stmt import For, If, Shuffle, Store, Sync, seq
 from tilewright.tir.target import Target
 from tilewright.tir.verify import check_synced, check_threads_bound
 
@@ -99,25 +99,6 @@ def test_a_guard_that_leaves_one_thread():
     assert barriers_in(synced(one_kernel(body))) == 1
 
 
-@pytest.mark.parametrize(("threads", "barriers"), [(64, 0), (32, 1)])
-def test_a_reduction_of_more_than_a_warp_is_a_barrier(threads, barriers):
-    """It waits for what the warps leave in shared memory; within a warp there are shuffles only."""
-    L = Buffer("L", (1,), "float32", "local")
-    left, right = Var("left", "float32"), Var("right", "float32")
-    how = Combination((left,), (right,), (left + right,), (const(0.0, "float32"),))
-
-    def body(t):
-        reduced = AllReduce((get(L, 0),), (get(A, t),), how, ("threadIdx.x",))
-        return seq(put(S, t, get(A, t)), put(L, 0, ONE), reduced, put(C, t, get(S, threads - 1 - t) + get(L, 0)))
-
-    func = kernel("k", [A, C], [C], lambda v: body(v["threadIdx.x"]), {"x": threads}, shared=[S], local=[L])
-    done = Barriers().run(func, TARGET)
-    assert check_synced(done) == [] and barriers_in(done) == barriers
-    a, c = np.random.default_rng(1).standard_normal(64).astype("f"), np.zeros(64, "f")
-    interpret(done, [a, c], threads="barriers", seed=1)
-    np.testing.assert_allclose(c[:threads], a[:threads][::-1] + a[:threads].sum() + 1, rtol=1e-5, atol=1e-5)
-
-
 def test_a_barrier_between_some_threads_is_refused():
     body = lambda t: If(lt(t, as_expr(32)), seq(put(S, t, get(A, t)), put(C, t, get(S, 31 - t))))  # noqa: E731
     with pytest.raises(TargetError, match=r"threadIdx.x < 32.*writes S\[threadIdx.x\].*reads S"):
@@ -173,5 +154,8 @@ def test_what_an_extent_reads_is_not_overwritten_too_early():
 def test_threads_that_part_around_a_barrier_are_found():
     func = one_kernel(lambda t: seq(put(S, t, get(A, t)), If(lt(t, as_expr(32)), Sync("block")), put(C, t, get(S, t))))
     assert "threadIdx.x < 32" in check_synced(func)[0]
+    L = Buffer("L", (1,), "float32", "local")
+    shuffle = Shuffle(get(L, 0), ONE, as_expr(1))
+    assert "a shuffle stands under" in check_synced(kernel("k", [A, C], [C], lambda v: If(lt(v["threadIdx.x"], as_expr(7)), shuffle), {"x": 64}, local=[L]))[0]
     with pytest.raises(Divergence, match=r"same barrier.*32 threads have ended"):
         compiled(func, "barriers")([np.zeros(64, "f"), np.zeros(64, "f")])

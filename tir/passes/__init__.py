@@ -4,6 +4,7 @@ Read manager (what a pass is), pipeline (their order, and why), then a file for 
 copies gives bodies anew, lanes answers questions for vectorize, nested_threads does for bind_threads. instruments watch a pipeline run.
 """
 
+from .all_reduce import ThreadAllReduce
 from .barriers import Barriers
 from .bind_threads import BindThreads
 from .blocks import Blocks
@@ -30,7 +31,7 @@ PASSES: dict[str, type[Pass]] = {
     p.name: p
     for p in (
         *(Simplify, Flatten, Partition, Vectorize, Storage, Unroll, Hoist, Narrow, Legalize),
-        *(WarpMemory, BindThreads, Limits, VirtualThreads, DoubleBuffer, Fragments, Blocks, Barriers, SharedMemory),  # of a GPU
+        *(WarpMemory, BindThreads, Limits, VirtualThreads, DoubleBuffer, Fragments, Blocks, ThreadAllReduce, Barriers, SharedMemory),  # of a GPU
     )
 }
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ..barrier_plan import BarrierPlan, plan_barriers
 from ..kernel import kernels_of
-from ..stmt import Allocate, AllReduce, Bind, For, Func, If, Produce, Seq, Stmt, Sync, seq
+from ..stmt import Allocate, Bind, For, Func, If, Produce, Seq, Shuffle, Stmt, Sync, seq
 from ..verify import CLOSED, SYNCED, THREADS_BOUND
 from ..visit import StatementRewriter, walk
 from .manager import Pass
@@ -67,7 +67,7 @@ class _Writer(StatementRewriter):
             body = seq(Sync("block"), body)
         if id(node) in self.end:
             body = seq(body, Sync("block"))
-        if node.kind == "vectorized" and any(isinstance(inner, (Sync, AllReduce)) for inner in walk(body)):
+        if node.kind == "vectorized" and any(isinstance(inner, (Sync, Shuffle)) for inner in walk(body)):
             return For(node.var, node.extent, "serial", body, node.thread, node.pragmas)
         return node.with_body(body)
 

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..bounds import always_inside, constant_bounds
 from ..expr import HAS_COST, HAS_DIVISION, HAS_LOAD, Broadcast, Buffer, Call, Const, Div, Expr, FloorDiv, FloorMod, IfThenElse, Load, Ramp, Var, if_then_else
-from ..stmt import Allocate, AllReduce, Atomic, Bind, CallIntrinsic, For, Func, If, Produce, Seq, Stmt, Store, Sync, seq
+from ..stmt import Allocate, Atomic, Bind, For, Func, If, Produce, Seq, Stmt, Store, Sync, seq
 from ..verify import CLOSED, NO_VECTOR_LOOPS, TYPED
-from ..visit import Rewriter, loads_of, mapped, operands_of, statements_in
+from ..visit import Rewriter, loads_of, mapped, operands_of, statements_in, stored_buffers
 from .manager import Pass
 
 if TYPE_CHECKING:
@@ -148,20 +148,10 @@ class _Hoister:
         """The buffers that `s` stores to."""
         found = self._stored.get(id(s))
         if found is None:
-            if s.__class__ is Store:
-                found = frozenset((s.buffer,))
-            elif s.__class__ is CallIntrinsic:
-                found = frozenset((s.loads[0].buffer,))
-            elif s.__class__ is Atomic:
-                found = frozenset((s.load.buffer,))
-            elif s.__class__ is AllReduce:
-                found = frozenset(target.buffer for target in s.loads)
-            elif s.__class__ is Sync:  # others may have stored to whatever they can reach
-                found = self.exchanged()
-            else:
-                found = frozenset()
-                for inner in statements_in(s):
-                    found |= self.stored(inner)
+            # where threads wait others may have stored to whatever they can reach
+            found = self.exchanged() if s.__class__ is Sync else frozenset(stored_buffers(s))
+            for inner in statements_in(s):
+                found |= self.stored(inner)
             self._stored[id(s)] = found
         return found
 

@@ -66,11 +66,6 @@ class Legalize(Pass):
         return func.with_body(_Legalizer(native).rewrite_statement(func.body))
 
 
-def legal_expression(e: Expr, native_halves: frozenset[str]) -> Expr:
-    """The same for an expression that stands in no statement: how a reducer combines values."""
-    return _Legalizer(native_halves).rewrite(e)
-
-
 def is_small_float(kind: DType) -> bool:
     """Whether a dtype is kept in memory only, and computed with in float32."""
     return kind.is_float and kind.bits < 32

@@ -22,6 +22,7 @@ from ..verify import (
     TYPED,
     UNROLLED,
 )
+from .all_reduce import ThreadAllReduce
 from .barriers import Barriers
 from .bind_threads import BindThreads
 from .blocks import Blocks
@@ -91,6 +92,7 @@ def _cuda() -> Pipeline:
             Fragments(),  # while indices have their dimensions
             Blocks(),  # while indices have their dimensions: most often one of them tells blocks apart
             Partition(of_kernels=True),  # so that whole tiles are read in vectors; before barriers, of which each piece needs its own
+            ThreadAllReduce(),  # before barriers and places in shared memory, which it needs
             Barriers(),  # while indices have their dimensions, each a statement of its own about who touches what
             Flatten(),  # one index per access
             Vectorize(),  # of what is left inside one thread

@@ -10,7 +10,7 @@ from ..dtype import BOOL
 from ..expr import And, Const, Expr, Var, const, logical_and, logical_not
 from ..matching import reads_nothing
 from ..simplify import Analyzer
-from ..stmt import Allocate, AllReduce, Atomic, Bind, CallExtern, CallIntrinsic, For, Func, If, Prefetch, Produce, Seq, Stmt, Store, Sync, seq
+from ..stmt import Allocate, AllReduce, Atomic, Bind, CallExtern, CallIntrinsic, For, Func, If, Prefetch, Produce, Seq, Shuffle, Stmt, Store, Sync, seq
 from ..verify import CLOSED, TYPED
 from ..visit import mapped
 from .manager import Pass
@@ -186,7 +186,7 @@ class _Simplifier:
     def call_extern(self, s: CallExtern) -> Stmt:
         return s.with_args(mapped(self.simplify, s.args))
 
-    def with_parts(self, s: CallIntrinsic | AllReduce | Atomic) -> Stmt:
+    def with_parts(self, s: CallIntrinsic | AllReduce | Atomic | Shuffle) -> Stmt:
         return s.with_parts(mapped(self.simplify, s.parts))
 
     def unchanged(self, s: Stmt) -> Stmt:
@@ -213,5 +213,6 @@ _HANDLERS: dict[type, Callable[[_Simplifier, Any], Stmt | None]] = {
     CallIntrinsic: _Simplifier.with_parts,
     AllReduce: _Simplifier.with_parts,
     Atomic: _Simplifier.with_parts,
+    Shuffle: _Simplifier.with_parts,
     Sync: _Simplifier.unchanged,
 }

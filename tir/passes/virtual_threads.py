@@ -13,7 +13,7 @@ from ..verify import CLOSED, THREADS_BOUND
 from ..visit import (
     Rewriter,
     StatementRewriter,
-    combine,
+    combine_into,
     every_statement,
     loads_of,
     operands_of,
@@ -74,12 +74,7 @@ class _Updates(StatementRewriter):
         threads = tuple(tag for tag in node.threads if not is_virtual(tag))
         if threads:
             return node if threads == node.threads else AllReduce(node.targets, node.values, node.combination, threads)
-        names = [Var(f"{target.buffer.name}.next", target.dtype) for target in node.loads]
-        body = seq(*[Store(target.buffer, target.indices, name) for target, name in zip(node.loads, names, strict=True)])
-        for name, value in reversed(list(zip(names, combine(node.combination, node.targets, node.values), strict=True))):
-            name.exact = False
-            body = Bind(name, value, body)
-        return body
+        return combine_into(node.combination, node.targets, node.values)
 
 
 class _Mover:

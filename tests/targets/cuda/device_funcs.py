@@ -7,7 +7,13 @@ from collections.abc import Callable, Mapping
 from tilewright.targets.cuda import generate
 from tilewright.targets.cuda_launch import GeneratedCuda
 from tilewright.tir.expr import Buffer, Expr, Var, const
+from tilewright.tir.passes.all_reduce import ThreadAllReduce
+from tilewright.tir.passes.barriers import Barriers
+from tilewright.tir.passes.flatten import Flatten
 from tilewright.tir.passes.legalize import Legalize
+from tilewright.tir.passes.shared_memory import SharedMemory
+from tilewright.tir.passes.simplify import Simplify
+from tilewright.tir.passes.storage import Storage
 from tilewright.tir.stmt import Allocate, For, Func, Place, Produce, Stmt
 from tilewright.tir.target import Target
 
@@ -43,6 +49,13 @@ def local(buffer: Buffer, body: Stmt) -> Allocate:
 def kernel(name: str, extents: Mapping[str, int | Expr], body: Callable[..., Stmt], shared: Mapping[Buffer, int] | None = None) -> Produce:
     """One kernel."""
     return Produce(name, threads(extents, body, shared))
+
+
+def with_reductions(func: Func, target: Target = CUDA) -> Func:
+    """`func` with its reductions across threads as the pipeline leaves them."""
+    for each in (ThreadAllReduce(), Barriers(), Flatten(), SharedMemory(), Storage(), Simplify()):
+        func = each.run(func, target)
+    return func
 
 
 def generated(func: Func, target: Target = CUDA) -> GeneratedCuda:

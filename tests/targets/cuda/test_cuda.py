@@ -19,7 +19,7 @@ from tilewright.tir.target import Target
 
 from ..funcs import at, loop
 from ..test_c import operations, storage_only
-from .device_funcs import CUDA, generated, kernel, local
+from .device_funcs import CUDA, generated, kernel, local, with_reductions
 
 N = 96
 A, B, C = (Buffer(name, (4096,)) for name in "ABC")
@@ -238,7 +238,7 @@ def summed(kind: str, block: dict[str, int], threads: tuple[str, ...], repeats: 
         one = seq(store(R, [0], const(0, kind)), AllReduce((load(R, [const(0)]),), (load(X, [flat]),), how, threads), store(Y, [flat], load(R, [const(0)])))
         return local(R, loop("again", repeats, lambda i: one) if repeats > 1 else one)
 
-    return Func(name, (X, Y), frozenset([Y]), kernel(name, block, body))
+    return with_reductions(Func(name, (X, Y), frozenset([Y]), kernel(name, block, body)))
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def summed(kind: str, block: dict[str, int], threads: tuple[str, ...], repeats: 
 def test_reductions_across_threads(block, threads, shuffles, slots, barriers):
     lines = kernel_lines(summed("float32", block, tuple(f"threadIdx.{t}" for t in threads)))
     assert any("__shfl_xor_sync" in line for line in lines) == shuffles and lines.count("__syncthreads();") == barriers
-    declared = re.findall(r"__shared__ float \w+\[(\d+)\];", "\n".join(lines))
+    declared = re.findall(r"__shared__ .*float \w+\[(\d+)\];", "\n".join(lines))
     assert declared == ([] if slots is None else [str(slots)])
 
 
