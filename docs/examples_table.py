@@ -241,10 +241,12 @@ ILLEGAL = {
         ("pipeline", "s[B].compute_inline()\ns[B].double_buffer()"),
         ("pipeline", "s[B].double_buffer(stages=1)"),
         ("pipeline", "s[B].double_buffer(asynchronous=3)"),
+        ("window", "s[B].compute_at(s[C], i)\ns[B].rolling_buffer()\ns[B].double_buffer()"),
     ],
     "rolling_buffer": [
         ("pipeline", "s[D].rolling_buffer()"),
         ("pipeline", "s[B].rolling_buffer()"),
+        ("window", "s[B].compute_at(s[C], i)\ns[B].double_buffer()\ns[B].rolling_buffer()"),
         ("window", "s[C].parallel(i)\ns[B].compute_at(s[C], i)\ns[B].rolling_buffer()\ntw.lower(s, args)"),
         ("chain", "s[B].compute_at(s[C], C.op.axis[0])\ns[B].rolling_buffer()\ntw.lower(s, args)"),
         ("rows", "s[B].compute_at(s[C], s[C].fuse(*C.op.axis))\ns[B].rolling_buffer()\ntw.lower(s, args)"),

@@ -38,11 +38,15 @@ class StoragePrimitives(PlacementPrimitives):
         if B copies 4, 8 or 16 neighbouring bytes at once; vectorize its inner loop.
 
         On the C target it is recorded and changes nothing: a CPU overlaps loads by itself, and a second half would only take more of the cache. So it is with
-        buffers of one thread. Raises ScheduleError on an output, which lives in its argument, and where `stages` is not 2 to 8; when a build for a GPU
-        finds B in shared memory but not inside a serial loop, or made from what the same iteration computes.
+        buffers of one thread. Raises ScheduleError on an output, which lives in its argument, on a rolling buffer, whose iterations have elements in common,
+        and where `stages` is not 2 to 8; when a build for a GPU finds B in shared memory but not inside a serial loop, or made from what the same iteration
+        computes.
         """
         self._not_an_output("double_buffer", f"which lives in its argument; use s.cache_write({self.name}, scope) and double-buffer the cache")
         self._not_inlined("double_buffer")
+        if self.is_rolling:
+            raise ScheduleError(f"double_buffer of stage {self.name}: it is a rolling buffer, of which an iteration keeps what earlier ones filled; "
+                                f"use one of the two")  # fmt: skip
         if not isinstance(stages, int) or isinstance(stages, bool) or not 2 <= stages <= 8:
             raise ScheduleError(f"double_buffer of stage {self.name}: stages is {stages!r}; expected 2 to 8")
         if not isinstance(asynchronous, bool):
@@ -62,10 +66,12 @@ class StoragePrimitives(PlacementPrimitives):
                 C[i] = B[0] + B[1] + B[2]                       B[(i + i_1) % 3] = A[i + i_1] * 2
                                                         C[i] = B[i % 3] + B[(i + 1) % 3] + B[(i + 2) % 3]
 
-        The buffer is a circle along the one dimension that moves with the loop. Raises ScheduleError if this stage is an output or is not attached by
-        compute_at; when lowered, if the loop is not serial or unrolled, or neighbouring iterations share nothing. compute_root takes it back.
+        The buffer is a circle along the one dimension that moves with the loop. Raises ScheduleError if this stage is an output, is double buffered or is not
+        attached by compute_at; when lowered, if the loop is not serial or unrolled, or neighbouring iterations share nothing. compute_root takes it back.
         """
         self._not_an_output("rolling_buffer", "which is stored whole in its argument")
+        if self.buffer_stages > 1:
+            raise ScheduleError(f"rolling_buffer of stage {self.name}: it is double buffered, which fills another buffer in each iteration; use one of the two")
         if self.attach.kind != "at" or self.attach.consumer.is_scan:  # of a scan, the steps that are live are kept anyway
             raise ScheduleError(f"rolling_buffer of stage {self.name}: it is not computed inside a loop of another stage; "
                                 f"call s[{self.name}].compute_at(consumer, axis) first")  # fmt: skip

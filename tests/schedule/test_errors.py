@@ -341,6 +341,12 @@ def test_double_buffer():
     refuse(lambda: s[B].double_buffer(stages=1), "B", "stages is 1", "2 to 8")
     refuse(lambda: s[B].double_buffer(stages=True), "B", "stages is True")
     refuse(lambda: s[B].double_buffer(2, asynchronous="yes"), "B", "asynchronous is 'yes'")
+    s[B].compute_at(s[C], C.op.axis[0])
+    refuse(lambda: s[B].rolling_buffer(), "rolling_buffer", "B", "double buffered", "one of the two")
+    s, A, B, C, D, k = Program()
+    s[B].compute_at(s[C], C.op.axis[0])
+    s[B].rolling_buffer()
+    refuse(lambda: s[B].double_buffer(), "double_buffer", "B", "rolling buffer", "one of the two")
 
 
 def test_rolling_buffer():
