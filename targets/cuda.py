@@ -16,7 +16,7 @@ from typing import ClassVar
 from ..tir.errors import InternalError, TargetError
 from ..tir.expr import Binary, Buffer, Call, Cast, Const, Expr, Var
 from ..tir.gpu import INDEX_LIMITS, STATIC_SHARED_BYTES, WARP_SIZE, is_fragment
-from ..tir.kernel import kernel_statements, kernels_of, workspace_of
+from ..tir.kernel import WIDEST_BYTES, kernel_statements, kernels_of, shared_alignment, workspace_of
 from ..tir.passes.double_buffer import ASYNCHRONOUS
 from ..tir.stmt import Allocate, Atomic, CallExtern, CallIntrinsic, For, Func, Prefetch, Produce, Shuffle, Stmt, Store, Sync
 from ..tir.target import Target
@@ -27,13 +27,11 @@ from .constants import ConstantMemory
 from .cuda_constants import ALIGNMENT, declaration, in_constant_memory
 from .cuda_functions import is_taken_from_kernels
 from .cuda_helpers import CUDA_HELPERS, INLINE
-from .cuda_lanes import WIDEST_BYTES
 from .cuda_launch import GeneratedCuda, KernelLaunch, Number, Parameter
 from .cuda_vectors import CudaVectors
 from .writer import Identifiers, Writer, plain_identifier
 
 _DYNAMIC_SHARED = "tw_shared"
-_SHARED_ALIGNMENT = 16
 _SHUFFLED = ("float32", "float64", "int32", "uint32", "int64")  # types that a shuffle moves
 _HOST_CALLS = {"truncdiv": "//", "truncmod": "%"}
 _BLOCK_INDICES = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
@@ -73,6 +71,7 @@ class _Kernel:
     alignments: dict[Buffer, int] = field(default_factory=dict)  # bytes that vector accesses ask of a buffer from outside
     shared: dict[Buffer, int] = field(default_factory=dict)  # placed at these bytes
     shared_bytes: int = 0
+    shared_alignment: int = WIDEST_BYTES
     is_dynamic: bool = False
 
     @property
@@ -217,6 +216,7 @@ class CudaGenerator(CudaVectors):
     def _find_shared(self, s: Stmt) -> None:
         """Where the shared buffers of a kernel are. They are arrays of their own unless they share bytes, or are too many to be declared."""
         kernel = self._kernel
+        kernel.shared_alignment = shared_alignment(s)
         for node in walk(s):
             if isinstance(node, Allocate) and node.place is not None and node.place.kind == "shared":
                 size = node.buffer.constant_size
@@ -230,9 +230,9 @@ class CudaGenerator(CudaVectors):
         if not together:
             return
         if kernel.is_dynamic:
-            self.out.line(f"extern __shared__ __align__({_SHARED_ALIGNMENT}) unsigned char {_DYNAMIC_SHARED}[];")
+            self.out.line(f"extern __shared__ __align__({kernel.shared_alignment}) unsigned char {_DYNAMIC_SHARED}[];")
         else:
-            self.out.line(f"__shared__ __align__({_SHARED_ALIGNMENT}) unsigned char {_DYNAMIC_SHARED}[{kernel.shared_bytes}];")
+            self.out.line(f"__shared__ __align__({kernel.shared_alignment}) unsigned char {_DYNAMIC_SHARED}[{kernel.shared_bytes}];")
         for buffer, offset in kernel.shared.items():
             kind = self.helpers.scalar(buffer.dtype)
             self.out.line(f"{kind} *const {self.names.declare(buffer, buffer.name)} = ({kind} *)({_DYNAMIC_SHARED} + {offset});")
@@ -247,11 +247,11 @@ class CudaGenerator(CudaVectors):
         if place.kind == "shared":
             if not self.names.knows(buffer):
                 name = self.names.declare(buffer, buffer.name)
-                self.out.line(f"__shared__ __align__({_SHARED_ALIGNMENT}) {kind} {name}[{max(size, 1)}];")
+                self.out.line(f"__shared__ __align__({self._kernel.shared_alignment}) {kind} {name}[{max(size, 1)}];")
         elif place.kind == "stack" and is_fragment(buffer.scope):
-            self.out.line(f"__align__({_SHARED_ALIGNMENT}) {kind} {self.names.declare(buffer, buffer.name)}[{size // WARP_SIZE}];")
+            self.out.line(f"__align__({WIDEST_BYTES}) {kind} {self.names.declare(buffer, buffer.name)}[{size // WARP_SIZE}];")
         elif place.kind == "stack":
-            whole_words = f"__align__({_SHARED_ALIGNMENT}) " if buffer.dtype.bytes < 4 else ""  # an intrinsic may read several elements as one
+            whole_words = f"__align__({WIDEST_BYTES}) " if buffer.dtype.bytes < 4 else ""  # an intrinsic may read several elements as one
             self.out.line(f"{whole_words}{kind} {self.names.declare(buffer, buffer.name)}[{max(size, 1)}];")
         else:
             raise self.refuse(buffer, "bind_threads")
@@ -260,7 +260,7 @@ class CudaGenerator(CudaVectors):
     def alignment(self, buffer: Buffer) -> int | None:
         if buffer in self._kernel.shared:
             offset = self._kernel.shared[buffer]
-            return _SHARED_ALIGNMENT if offset % _SHARED_ALIGNMENT == 0 else offset & -offset
+            return WIDEST_BYTES if offset % WIDEST_BYTES == 0 else offset & -offset
         if buffer in self._constants:
             return ALIGNMENT
         if buffer in self._workspace or buffer in self._alignments:

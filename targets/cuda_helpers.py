@@ -2,7 +2,7 @@
 arithmetic, atomic sums of them.
 
 A source gets the functions that it uses and no others (`CudaHelpers`); they are inline PTX and need no include, as mma.h alone costs nvcc a
-second. The PTX is for nvcc; where the emulator compiles the same source, its header tilewright_ptx.h has functions of these names in C++.
+second. The PTX is for nvcc; where the emulator compiles the same source, its headers tilewright_ptx.h and tilewright_wmma.h have functions of these names in C++.
 Fragment layouts are those of the PTX ISA, "Matrix Fragments for mma": see `fragment_element`.
 """
 
@@ -31,6 +31,7 @@ class CudaHelper:
     arch: int
     needs: tuple[str, ...] = ()
     template: str = ""
+    header: str = "tilewright_ptx.h"  # of the emulator
 
     @property
     def name(self) -> str:
@@ -65,7 +66,8 @@ class CudaHelpers:
         if not self._used:
             return ""
         functions = "\n".join(CUDA_HELPERS[name].text for name in self._used)
-        return f"#ifdef EMULATOR_ARCH\n#include <tilewright_ptx.h>\n#else\n{functions}#endif\n"
+        headers = "".join(f"#include <{name}>\n" for name in dict.fromkeys(CUDA_HELPERS[name].header for name in self._used))
+        return f"#ifdef EMULATOR_ARCH\n{headers}#else\n{functions}#endif\n"
 
 
 def mma_name(shape: tuple[int, int, int], a: str, b: str, accumulator: str) -> str:
@@ -192,6 +194,71 @@ def _ldmatrix_helpers() -> dict[str, CudaHelper]:
             load = _asm(instruction, [("=r", f"r[{i}]") for i in range(count)], [("r", "(unsigned)__cvta_generic_to_shared(row)")], ' : "memory"')
             result[name] = CudaHelper(f"void {name}(void *registers, const void *row)", ("unsigned *r = (unsigned *)registers;", load), 75)
     return result
+
+
+# ------------------------------------------------------------------------------------------------------------------------- wmma
+
+_WMMA_SHAPES = {"m16n16k16": (16, 16, 16), "m32n8k16": (32, 8, 16), "m8n32k16": (8, 32, 16), "m16n16k8": (16, 16, 8)}
+_ORDERS = ("row", "col")
+
+
+def _wmma_registers(shape: str, operand: str, type_: str) -> int:
+    """Words of a lane: PTX ISA, "Matrix Fragments for WMMA"."""
+    m, n, k = _WMMA_SHAPES[shape]
+    if type_ == "f16":
+        return 4 if operand == "d" else 8
+    return {"a": m * k, "b": k * n, "d": m * n}[operand] * {"bf16": 2, "s8": 1, "u8": 1}.get(type_, 4) // 128
+
+
+def _wmma_access(name: str, signature: str, instruction: str, address: str, outputs: list[tuple[str, str]], inputs: list[tuple[str, str]]) -> CudaHelper:
+    """A load or a store; the compiler knows which memory a pointer is to, and leaves the other branch out. In `instruction`, SPACE is for that."""
+    lines = []
+    for space, operand in (("shared", ("r", f"(unsigned)__cvta_generic_to_shared({address})")), ("global", ("l", f"__cvta_generic_to_global({address})"))):
+        lines.append(_asm(instruction.replace("SPACE", space), outputs, [operand, *inputs], ' : "memory"'))
+    bf16_or_tf32 = name.endswith(("_bf16", "_tf32"))
+    ctype = "unsigned" if outputs else "const float" if inputs[0][0] == "f" else "const unsigned"
+    view = f"{ctype} *r = ({ctype} *)registers;"
+    return CudaHelper(f"void {name}({signature}, int stride)", (view, f"if (__isShared({address})) {lines[0]}", f"else {lines[1]}"),
+                      80 if bf16_or_tf32 else 75, header="tilewright_wmma.h")  # fmt: skip
+
+
+def _wmma_load(shape: str, operand: str, order: str, type_: str) -> tuple[str, CudaHelper]:
+    count, name = _wmma_registers(shape, operand, type_), f"tw_wmma_load_{operand}_{order}_{shape}_{type_}"
+    instruction = f"wmma.load.{operand}.sync.aligned.{order}.{shape}.SPACE.{type_} {_group(0, count)}, [%{count}], %{count + 1};"
+    outputs = [("=r", word) for word in _words("r", *range(count))]
+    return name, _wmma_access(name, "void *registers, const void *source", instruction, "source", outputs, [("r", "stride")])
+
+
+def _wmma_store(shape: str, order: str, type_: str) -> tuple[str, CudaHelper]:
+    count, name = _wmma_registers(shape, "d", type_), f"tw_wmma_store_{order}_{shape}_{type_}"
+    instruction = f"wmma.store.d.sync.aligned.{order}.{shape}.SPACE.{type_} [%0], {_group(1, count)}, %{count + 1};"
+    words = [("f" if type_ == "f32" else "r", word) for word in _words("r", *range(count))]
+    return name, _wmma_access(name, "void *target, const void *registers", instruction, "target", [], [*words, ("r", "stride")])
+
+
+def _wmma_product(shape: str, orders: tuple[str, str], type_: str, sums: str) -> tuple[str, CudaHelper]:
+    name = f"tw_wmma_mma_{orders[0]}_{orders[1]}_{shape}_{type_}_{sums}"
+    types = f"{sums}.{sums}" if type_ == "f16" else f"{sums}.{type_}.{type_}.{sums}"
+    counts = [_wmma_registers(shape, operand, type_ if operand in "ab" else sums) for operand in "dabd"]
+    constraint, ctype = ("f", "float") if sums == "f32" else ("r", "unsigned")
+    words = [_words(register, *range(count)) for register, count in zip("pxyq", counts, strict=True)]
+    groups = ", ".join(_group(sum(counts[:i]), count) for i, count in enumerate(counts))
+    inputs = [*(("r", word) for word in (*words[1], *words[2])), *((constraint, word) for word in words[3])]
+    body = (f"{ctype} *p = ({ctype} *)d;", "const unsigned *x = (const unsigned *)a, *y = (const unsigned *)b;", f"const {ctype} *q = (const {ctype} *)c;",
+            _asm(f"wmma.mma.sync.aligned.{'.'.join(orders)}.{shape}.{types} {groups};", [(f"={constraint}", word) for word in words[0]], inputs))  # fmt: skip
+    return name, CudaHelper(f"void {name}(void *d, const void *a, const void *b, const void *c)", body, 80 if type_ in ("bf16", "tf32") else 75,
+                            header="tilewright_wmma.h")  # fmt: skip
+
+
+def _wmma_helpers() -> dict[str, CudaHelper]:
+    """PTX ISA, "Warp Level Matrix Multiply-Accumulate Operations Using wmma Instructions"."""
+    made = []
+    for type_, sums in (("f16", ("f32", "f16")), ("bf16", ("f32",)), ("s8", ("s32",)), ("u8", ("s32",)), ("tf32", ("f32",))):
+        for shape in ["m16n16k8"] if type_ == "tf32" else [shape for shape in _WMMA_SHAPES if shape != "m16n16k8"]:
+            made += [_wmma_load(shape, operand, order, type_) for operand in "ab" for order in _ORDERS]
+            made += [_wmma_product(shape, (first, second), type_, each) for each in sums for first in _ORDERS for second in _ORDERS]
+            made += [_wmma_store(shape, order, each) for each in sums for order in _ORDERS]
+    return dict(made)
 
 
 # ------------------------------------------------------------------------------------------------------------- asynchronous copies
@@ -383,6 +450,7 @@ def _atomic_helpers() -> dict[str, CudaHelper]:
 CUDA_HELPERS: dict[str, CudaHelper] = {
     **_tensor_core_helpers(),
     **_ldmatrix_helpers(),
+    **_wmma_helpers(),
     **_copy_helpers(),
     **_dot_helpers(),
     **_small_float_helpers(),

@@ -13,9 +13,8 @@ from math import gcd
 
 from ..tir.bounds import modulus
 from ..tir.expr import Broadcast, Buffer, Choice, Const, Expr, IfThenElse, Load, Ramp, Var, const, if_then_else, load, select
+from ..tir.kernel import WIDEST_BYTES
 from ..tir.visit import walk
-
-WIDEST_BYTES = 16
 
 # The condition under which an access happens: a conjunction of (condition, whether it holds).
 Path = tuple[tuple[Expr, bool], ...]

@@ -15,6 +15,7 @@ from typing import Any
 
 from ..tir.errors import ArgumentError, TargetError
 from ..tir.gpu import INDEX_LIMITS
+from ..tir.kernel import WIDEST_BYTES
 from ..tir.target import Target
 from .arrays import ArgumentChecker, gpu_view_of, view_of
 from .constants import ConstantMemory
@@ -95,8 +96,10 @@ class CudaModule(Module):
     def _prepared(self, arguments: tuple[Any, ...]) -> tuple[list[View], list[Start], int]:
         numbers, views = self._checker.examine(arguments)
         for position, (view, needed) in enumerate(zip(views, self._alignments, strict=True)):
-            if view.device is not None or self.target.device == "emulator":  # else it is copied
+            if view.device is not None:
                 self._checker.check_alignment(position, view, needed)
+            elif self.target.device == "emulator":  # which takes what NumPy gives; a GPU gets a copy
+                self._checker.check_alignment(position, view, min(needed, WIDEST_BYTES))
         sizes = dict(zip(self.signature.sizes, numbers[len(views) :], strict=True))
         return [*self._constants, *views], self._starts(sizes), self._number(self._generated.workspace, sizes)
 

@@ -5,7 +5,7 @@ Read in this order: axis, tensor, op, reduce, api, graph, check, scan, intrin, i
 
 from typing import TYPE_CHECKING, Any
 
-from . import intrinsics, library, tensor_cores
+from . import intrinsics, library, tensor_cores, wmma
 from .api import (
     abs,
     cast,

@@ -5,6 +5,7 @@ What is declared here is data; that a loop nest is the pattern is decided in sch
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -67,8 +68,10 @@ def tensor_intrin(name: str) -> TensorIntrin:
         return _READY[name]()
     found = _KNOWN.get(name) if isinstance(name, str) else None
     if found is None:
-        raise TEError(f"no tensor intrinsic is declared under the name {str(name)[:60]!r}: known are {', '.join({**_KNOWN, **_READY})}; "
-                      "declare it first, with te.decl_tensor_intrin(op, name=...)")  # fmt: skip
+        known = {**_KNOWN, **_READY}
+        near = difflib.get_close_matches(str(name)[:60], known, n=8, cutoff=0.5) or list(known)[:8]
+        raise TEError(f"no tensor intrinsic is declared under the name {str(name)[:60]!r}: known are {', '.join(near)} and {len(known) - len(near)} others "
+                      "(docs/cuda.md lists those of tensor cores); declare it first, with te.decl_tensor_intrin(op, name=...)")  # fmt: skip
     return found
 
 
@@ -83,9 +86,10 @@ def decl_tensor_intrin(
     init: Mapping[str, Any] | None = None,
     update: Mapping[str, Any] | None = None,
     name: str | None = None,
-    fragments: Mapping[str, tuple[str, str]] | None = None,
+    fragments: Mapping[str, tuple[str, str] | tuple[str, str, int]] | None = None,
     aligned: Mapping[str, int] | None = None,
     in_shared: Sequence[str] = (),
+    leading: Mapping[str, int] | None = None,
 ) -> TensorIntrin:
     """Declares what a loop nest can be replaced by, with s[T].tensorize(axis, intrinsic).
 
@@ -102,9 +106,12 @@ def decl_tensor_intrin(
 
     `fragments`: on a GPU, the tensors that the 32 lanes of a warp hold in registers together, {"a": (scope, layout)}: the scope that the stage of `a` must
     have ("wmma.matrix_a", "wmma.matrix_b", "wmma.accumulator"), and any name for which lane has which elements. Then `a` in the text for "cuda" is a lane's
-    own array, of a 32nd of the elements, and has no distances, and the 32 lanes run the text together. `aligned`: {"s": bytes}, the tensors whose elements
+    own array, of a 32nd of the elements, and has no distances, and the 32 lanes run the text together; of so many times more with (scope, layout, copies),
+    where each element is held so often. `aligned`: {"s": bytes}, the tensors whose elements
     must lie side by side along one dimension, and begin at a multiple of so many bytes along the others. `in_shared`: the tensors that must be in shared
-    memory. Each element of the output is written by one lane, the same one for every tile.
+    memory. `leading`: {"s": bytes}, matrices in memory that are told by their first element, which `aligned` is about then, and their leading dimension: elements
+    lie side by side along the last dimension, and rows are a positive multiple of so many bytes apart. Each element of the output is written by one lane, the
+    same one for every tile.
 
     `name`: by which it is recorded in schedules and found in replays (default: the name of `op`). A name that was declared before is declared anew.
 
@@ -125,10 +132,13 @@ def decl_tensor_intrin(
         raise TEError(f"{what}: its pattern is a reduction: expected update= (and init=, if it has one), or body=, which does both")
     tensors = (*op.outputs, *op.input_tensors)
     held = _fragments(fragments or {}, tensors, what)
-    for option, named in (("aligned", aligned or {}), ("in_shared", in_shared)):
+    for option, named in (("aligned", aligned or {}), ("in_shared", in_shared), ("leading", leading or {})):
         _check_named(named, tensors, f"{what}: {option}=")
+    for each in leading or {}:
+        if next(t for t in tensors if t.name == each).ndim != 2:
+            raise TEError(f"{what}: leading= {each!r}: expected a tensor of the pattern with 2 dimensions")
     given = {"body": body, "init": init, "update": update}
-    forms = [None if each is None else _code(each, name, form, tensors, held, aligned or {}, in_shared) for form, each in given.items()]
+    forms = [None if each is None else _code(each, name, form, tensors, held, _Memory(aligned or {}, in_shared, leading or {})) for form, each in given.items()]
     found = _KNOWN[name] = TensorIntrin(name, op, *forms)
     return found
 
@@ -140,15 +150,26 @@ def _check_named(named: Any, tensors: Sequence[Tensor], what: str) -> None:
             raise TEError(f"{what} {each!r}: the tensors of the pattern are {', '.join(t.name for t in tensors)}")
 
 
-def _fragments(given: Mapping[str, tuple[str, str]], tensors: Sequence[Tensor], what: str) -> dict[str, Fragment]:
+@dataclass(frozen=True)
+class _Memory:
+    """What an intrinsic asks of the tensors of its pattern that are in memory; see decl_tensor_intrin."""
+
+    aligned: Mapping[str, int]
+    in_shared: Sequence[str]
+    leading: Mapping[str, int]
+
+
+def _fragments(given: Mapping[str, tuple[str, str] | tuple[str, str, int]], tensors: Sequence[Tensor], what: str) -> dict[str, Fragment]:
     _check_named(given, tensors, f"{what}: fragments=")
     found = {}
     for tensor in tensors:
         if tensor.name not in given:
             continue
         pair = given[tensor.name]
-        if not isinstance(pair, tuple) or len(pair) != 2 or pair[0] not in FRAGMENT_SCOPES or not isinstance(pair[1], str):
+        if not isinstance(pair, tuple) or len(pair) not in (2, 3) or pair[0] not in FRAGMENT_SCOPES or not isinstance(pair[1], str):
             raise TEError(f"{what}: the fragment {tensor.name} is {pair!r}: expected (scope, layout), the scope one of {', '.join(FRAGMENT_SCOPES)}")
+        if not isinstance(pair[-1], str) and (type(pair[-1]) is not int or pair[-1] < 1):
+            raise TEError(f"{what}: the fragment {tensor.name} is held {pair[-1]!r} times: expected a positive integer")
         elements = math.prod(e for e in tensor.shape if isinstance(e, int))
         if elements % WARP_SIZE:
             raise TEError(f"{what}: the fragment {tensor.name} has {elements} elements, of which {WARP_SIZE} lanes cannot hold equal shares")
@@ -157,7 +178,7 @@ def _fragments(given: Mapping[str, tuple[str, str]], tensors: Sequence[Tensor], 
 
 
 def _code(
-    given: Any, name: str, form: str, tensors: tuple[Tensor, ...], held: Mapping[str, Fragment], aligned: Mapping[str, int], in_shared: Sequence[str]
+    given: Any, name: str, form: str, tensors: tuple[Tensor, ...], held: Mapping[str, Fragment], memory: _Memory
 ) -> IntrinsicCode:
     what = f"tensor intrinsic {name}: {form}"
     expected = 'expected {"c" or "cuda": the text of a function\'s body, "python": a function on NumPy arrays}'
@@ -178,8 +199,9 @@ def _code(
         tensors = tensors[:1]
     names = tuple(t.name for t in tensors)
     shapes = tuple(tuple(int(e) for e in t.shape if isinstance(e, int)) for t in tensors)
-    here: list[dict[str, Any]] = [{key: value for key, value in each.items() if key in names} for each in (held, aligned)]
-    return IntrinsicCode(f"{name}_{form}", names, shapes, texts, function, here[0], here[1], tuple(n for n in in_shared if n in names))
+    here: list[dict[str, Any]] = [{key: value for key, value in each.items() if key in names} for each in (held, memory.aligned, memory.leading)]
+    in_shared = tuple(n for n in memory.in_shared if n in names)
+    return IntrinsicCode(f"{name}_{form}", names, shapes, texts, function, here[0], here[1], in_shared, here[2])
 
 
 def _check_pattern(op: ComputeOp, what: str) -> None:

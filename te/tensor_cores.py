@@ -106,11 +106,12 @@ _STORE = """
 """
 
 
-def _copy(to: Any, source: Any) -> None:
+def copy_tile(to: Any, source: Any) -> None:
+    """What a load and a store do, for the interpreter."""
     to[...] = source
 
 
-def _as_tf32(to: Any, source: Any) -> None:
+def as_tf32(to: Any, source: Any) -> None:
     """To nearest, ties away from zero: 10 bits of mantissa are left."""
     to[...] = ((source.view(np.uint32) + np.uint32(1 << 12)) & np.uint32(0xFFFFE000)).view(np.float32)
 
@@ -127,12 +128,12 @@ def _load(kind: TensorCoreKind, operand: str) -> TensorIntrin:
         n, k = ("source_1", "source_0") if operand == "b" else ("source_0", "source_1")
         turned = _TURNED.format(n=n, k=k) if kind.bytes == 2 else ""
         text = _LOAD_B.format(chunk=chunk, packed=packed, share=share, n=n, k=k, turned=turned)
-    code = {"cuda": text + (_ROUND if kind.name == "tf32" else ""), "python": _as_tf32 if kind.name == "tf32" else _copy}
+    code = {"cuda": text + (_ROUND if kind.name == "tf32" else ""), "python": as_tf32 if kind.name == "tf32" else copy_tile}
     return decl_tensor_intrin(
         tile,
         body=code,
         name=f"mma_{kind.name}_load_{operand}",
-        fragments={"tile": (f"wmma.matrix_{operand[0]}", f"{kind.name} {operand}")},
+        fragments={"tile": (f"wmma.matrix_{operand[0]}", f"mma {kind.name} {operand}")},
         aligned={"source": 16},
         in_shared=("source",),
     )
@@ -168,8 +169,8 @@ def _multiply(kind: TensorCoreKind, operand: str) -> TensorIntrin:
         update={"cuda": text, "python": _add_product if operand == "b" else _add_product_of_rows},
         name=_product_name(kind, operand),
         fragments={
-            "a": ("wmma.matrix_a", f"{kind.name} a"),
-            "b": ("wmma.matrix_b", f"{kind.name} {operand}"),
+            "a": ("wmma.matrix_a", f"mma {kind.name} a"),
+            "b": ("wmma.matrix_b", f"mma {kind.name} {operand}"),
             "c": ("wmma.accumulator", "mma sums"),
         },
     )
@@ -181,7 +182,7 @@ def _store(name: str, dtype: str, ctype: str) -> TensorIntrin:
     target = compute((ROWS, COLUMNS), lambda i, j: tile[i, j], "target")
     return decl_tensor_intrin(
         target,
-        body={"cuda": _STORE.format(type=ctype), "python": _copy},
+        body={"cuda": _STORE.format(type=ctype), "python": copy_tile},
         name=name,
         fragments={"tile": ("wmma.accumulator", "mma sums")},
         aligned={"target": 8},

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .expr import Buffer, Expr, Load, Var
-from .stmt import Allocate, For, Func, Prefetch, Produce, Seq, Stmt, Store
+from .stmt import Allocate, CallIntrinsic, For, Func, Prefetch, Produce, Seq, Stmt, Store
 from .visit import walk
 
 THREAD_INDICES = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
+WIDEST_BYTES = 16  # of an access of a thread
 INDICES = ("blockIdx.z", "blockIdx.y", "blockIdx.x", "threadIdx.z", "threadIdx.y", "threadIdx.x")  # outermost first
 
 
@@ -24,6 +25,11 @@ class Kernel:
     body: Stmt
     buffers: tuple[Buffer, ...]
     sizes: tuple[Var, ...]
+
+
+def shared_alignment(s: Stmt) -> int:
+    """Bytes: shared buffers of a kernel begin at multiples of them, for the widest access of a thread and for what intrinsics ask for."""
+    return max([WIDEST_BYTES, *(bytes_ for node in walk(s) if isinstance(node, CallIntrinsic) for bytes_ in node.code.aligned.values())])
 
 
 def workspace_of(func: Func) -> tuple[Allocate, ...]:

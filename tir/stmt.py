@@ -150,10 +150,11 @@ class CallExtern(Stmt):
 @dataclass(frozen=True, slots=True, eq=False)
 class Fragment:
     """A matrix that the 32 lanes of a warp hold in registers, each an equal share. `scope`: of its buffer ("wmma.matrix_a" ...); `layout`: a name for which
-    element is where: what is written in one layout is read in the same one."""
+    element is where: what is written in one layout is read in the same one. `copies`: how many lanes hold each element."""
 
     scope: str
     layout: str
+    copies: int = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -164,7 +165,8 @@ class IntrinsicCode:
     `x_0`, `x_1` ... in elements between neighbours along its dimensions. `function`: the same on NumPy arrays of those shapes, for the interpreter; it writes
     into the first. `fragments`: the operands that a warp holds together; `x` is the share of a lane then, and there are no distances. With one of them, all
     lanes of a warp run the code together. `aligned`: bytes, of operands whose elements must lie side by side along one dimension, and begin at multiples of
-    so many bytes along the others. `in_shared`: operands that must be in shared memory.
+    so many bytes along the others. `in_shared`: operands that must be in shared memory. `leading`: bytes, of matrices in memory whose elements lie side by
+    side along the last dimension, in rows that are a positive multiple of so many bytes apart; only the first then is `aligned`.
     """
 
     name: str
@@ -175,6 +177,7 @@ class IntrinsicCode:
     fragments: Mapping[str, Fragment] = field(default_factory=dict)
     aligned: Mapping[str, int] = field(default_factory=dict)
     in_shared: tuple[str, ...] = ()
+    leading: Mapping[str, int] = field(default_factory=dict)
 
     def text(self, kind: str) -> str:
         """The code for a kind of target; a TargetError where there is none."""

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from ..errors import ScheduleError, TargetError
 from ..expr import LT, Buffer, Const, Expr, Var, const, eq, logical_and, logical_not, lt
-from ..gpu import is_fragment
+from ..gpu import WARP_SIZE, is_fragment
 from ..kernel import INDICES
 from ..stmt import Allocate, AllReduce, Atomic, Bind, CallExtern, CallIntrinsic, For, Func, If, Prefetch, Produce, Seq, Stmt, Store, seq
 from ..target import Target
@@ -36,7 +36,8 @@ class BindThreads(Pass):
     (The barrier between the two is put in by a later pass.) Loops over one index of different extents get a guard inside those that are shorter. What
     is stored to shared or global memory at a place that does not depend on an index of its kernel is stored by the threads where that index is 0. A
     condition that threads decide differently moves inwards, to the statements of its own stage, and off the common work of producers, who have guards
-    of their own: so all threads of a block take part in what they do together.
+    of their own: so all threads of a block take part in what they do together. A kernel with fragments has the 32 lanes of a warp along threadIdx.x even if no
+    loop is bound to that.
 
     A statement without any bound loop is a TargetError; so are an index of threads whose extent is no constant, and shared memory outside a kernel. A buffer of
     one thread (scope "local") of which different threads compute elements is a ScheduleError, and a loop over an index inside another one that does different
@@ -88,6 +89,8 @@ def _kernel(s: Stmt) -> Stmt:
                           f"or compute it inside its reader: s[{name}].compute_inline() or compute_at")  # fmt: skip
     check_nested_loops(s)
     indices = {tag: _index(name, tag, [each for each in loops if each.thread == tag]) for tag in INDICES if any(each.thread == tag for each in loops)}
+    if "threadIdx.x" not in indices and any(isinstance(each, Allocate) and is_fragment(each.buffer.scope) for each in walk(s)):
+        indices["threadIdx.x"] = Var("threadIdx.x", "int32", (0, WARP_SIZE - 1)), const(WARP_SIZE, "int32")
     binder = _Binder(indices)
     body = s.with_body(binder.statement(s.body)) if isinstance(s, Produce) else binder.statement(s)
     inner = body.body if isinstance(body, Produce) else body
@@ -252,7 +255,7 @@ class _Binder(Substitute):
         self.own[buffer] = len(self.around)
 
     def _of_warp(self, s: CallIntrinsic) -> Stmt:
-        """An intrinsic that the lanes of a warp run together: on the same operands, all or none of them."""
+        """An intrinsic that the lanes of a warp run together: on the same operands, all or none of them. Of warps that would store the same, one does."""
         done = self.rewrite_statement(s)
         assert isinstance(done, CallIntrinsic)
         conditions = [*self.short.values(), *self.conditions]
@@ -263,7 +266,8 @@ class _Binder(Substitute):
                     raise ScheduleError(f"the lanes of a warp run intrinsic {s.code.name} together, but here each would do so {how} {e}; "
                                         f"bind no axis of its stage, nor of those it is computed in, to threadIdx.x so that this depends on it")  # fmt: skip
         self._check_own(_buffer_of(s))
-        return _where(conditions, done)
+        once = [tag for tag in self._first_only(done) if tag != "threadIdx.x"]
+        return _where([*conditions, *(eq(self.indices[tag][0], const(0, self.indices[tag][0].dtype)) for tag in once)], done)
 
     # ------------------------------------------------------------------------------------------------- what a thread does by itself
 

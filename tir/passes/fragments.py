@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from math import gcd
 from typing import TYPE_CHECKING, ClassVar
 
-from ..bounds import modulus
+from ..bounds import constant_bounds, modulus
 from ..errors import ScheduleError, TargetError
 from ..expr import Buffer, Const, Expr, Load, add, as_expr, const, floordiv, load, mul
 from ..gpu import WARP_SIZE, is_fragment
-from ..kernel import kernels_of
+from ..kernel import Kernel, kernels_of
 from ..simplify import Analyzer
 from ..stmt import Allocate, CallIntrinsic, Fragment, Func, Produce, Stmt, Store
 from ..verify import CLOSED, THREADS_BOUND
@@ -32,8 +32,8 @@ class Fragments(Pass):
 
     Only intrinsics know which lane has which element. So a ScheduleError says where something else reads or writes such a buffer, where an intrinsic has
     an operand of another scope than it is for, where two intrinsics take one buffer for different layouts or other tiles, where a tile is turned or begins
-    inside another one, and where an operand in memory is not as aligned as the intrinsic asks for; a TargetError, where a warp is not the 32 threads along
-    threadIdx.x.
+    inside another one, where an operand in memory is not as aligned as the intrinsic asks for, or is no matrix with a leading dimension where it asks for
+    one, and where a kernel has fragments of mma.sync and of wmma; a TargetError, where a warp is not the 32 threads along threadIdx.x.
     """
 
     name: ClassVar[str] = "fragments"
@@ -45,6 +45,7 @@ class Fragments(Pass):
         for kernel in kernels_of(func):
             if any(isinstance(node, Allocate) and is_fragment(node.buffer.scope) for node in walk(kernel.body)):
                 _check_warp(kernel.name, kernel.indices.get("threadIdx.x", (None, const(1)))[1])
+                _check_family(kernel)
         check = _Check()
         check.statement(func.body, "?")
         return func.with_body(_Tiler(check.tiles).rewrite_statement(func.body)) if check.tiles else func
@@ -56,6 +57,18 @@ def _check_warp(kernel: str, extent: Expr) -> None:
                           f"bind axes of {WARP_SIZE} to threadIdx.x (of the copies to shared memory, say), and a block's warps to threadIdx.y")  # fmt: skip
 
 
+def _check_family(kernel: Kernel) -> None:
+    """A ScheduleError where a kernel has fragments of mma.sync, whose registers are known, and of wmma, whose are not."""
+    found: dict[str, str] = {}
+    for node in walk(kernel.body):
+        if isinstance(node, CallIntrinsic):
+            for operand, fragment in node.code.fragments.items():
+                found.setdefault(fragment.layout.partition(" ")[0], f"intrinsic {node.code.name} (operand {operand}: {fragment.layout!r})")
+    if "mma" in found and "wmma" in found:
+        raise ScheduleError(f"kernel {kernel.name} mixes fragments of mma.sync, of {found['mma']}, with those of wmma, of {found['wmma']}, which lie in registers "
+                            "otherwise; take all intrinsics of a kernel from one of the sets: \"mma_*\" or \"wmma_*\"")  # fmt: skip
+
+
 @dataclass(frozen=True)
 class _Tiles:
     """What is known of a buffer: the layout of its tiles and their shape, and the intrinsic that it is known from."""
@@ -63,6 +76,11 @@ class _Tiles:
     fragment: Fragment
     shape: tuple[int, ...]
     code: str
+
+    @property
+    def copies(self) -> tuple[int, ...]:
+        """The extent of the dimension for copies of elements, if there is one."""
+        return (self.fragment.copies,) if self.fragment.copies > 1 else ()
 
 
 class _Check:
@@ -107,8 +125,8 @@ class _Check:
             raise ScheduleError(
                 f"{what} must be in shared memory, but {buffer.name} has scope {buffer.scope}; read it through s.cache_read(..., 'shared', ...)"
             )
-        if operand in code.aligned:
-            _check_aligned(what, first, s.steps[number], shape, code.aligned[operand])
+        if operand in code.aligned or operand in code.leading:
+            _check_aligned(what, first, s.steps[number], shape, code.aligned.get(operand, buffer.dtype.bytes), code.leading.get(operand))
 
     def _fragment(self, what: str, buffer: Buffer, tiles: _Tiles, s: CallIntrinsic, number: int) -> None:
         known = self.tiles.setdefault(buffer, tiles)
@@ -140,8 +158,9 @@ def _divides(n: int, e: Expr) -> bool:
     return gcd(step, rest) % n == 0
 
 
-def _check_aligned(what: str, first: Load, steps: Sequence[tuple[Expr, ...]], shape: Sequence[int], bytes_: int) -> None:
-    """A ScheduleError where an operand does not lie as its intrinsic wants it."""
+def _check_aligned(what: str, first: Load, steps: Sequence[tuple[Expr, ...]], shape: Sequence[int], bytes_: int, leading: int | None) -> None:
+    """A ScheduleError where an operand does not lie as its intrinsic wants it: `bytes_` of its alignment, `leading` that its rows are apart, if they need not
+    be as aligned as the first."""
     buffer = first.buffer
     if buffer.scope == "local" and bytes_ > max(4, buffer.dtype.bytes):
         raise ScheduleError(f"{what}: expected memory that is aligned to {bytes_} bytes, but {buffer.name} of scope local is memory of one thread, aligned to "
@@ -154,11 +173,14 @@ def _check_aligned(what: str, first: Load, steps: Sequence[tuple[Expr, ...]], sh
             total = add(total, mul(index, stride))
         return Analyzer().simplify(total)
 
+    start = flat(first.indices)
+    if leading is not None:
+        _check_leading(what, first, [flat(along) for along in steps], start, bytes_, leading)
+        return
     distances = [flat(along) for along, extent in zip(steps, shape, strict=True) if extent > 1]
     elements = max(1, bytes_ // buffer.dtype.bytes)
     side_by_side = next((d for d in distances if isinstance(d, Const) and d.value == 1), None)
     wrong = [d for d in distances if d is not side_by_side and not _divides(elements, d)]
-    start = flat(first.indices)
     if side_by_side is None or wrong or not _divides(elements, start):
         found = f"neighbours are {', '.join(map(str, distances))} elements apart, and it begins at element {start}"
         raise ScheduleError(f"{what}: expected elements that lie side by side along one dimension and begin at multiples of {elements} elements "
@@ -166,19 +188,40 @@ def _check_aligned(what: str, first: Load, steps: Sequence[tuple[Expr, ...]], sh
                             "Choose factors, storage_align or transform_layout so that they do")  # fmt: skip
 
 
+def _check_leading(what: str, first: Load, distances: Sequence[Expr], start: Expr, bytes_: int, leading: int) -> None:
+    """A ScheduleError where an operand is no matrix that its first element and its leading dimension tell."""
+    dtype = first.buffer.dtype
+    elements, row = max(1, bytes_ // dtype.bytes), max(1, leading // dtype.bytes)
+    apart, along = distances
+    low = constant_bounds(apart)[0]
+    found = f"in {first.buffer.name}"
+    if not isinstance(along, Const) or along.value != 1:
+        found += f" neighbours along that dimension are {along} elements apart; use the intrinsic for the other order of rows and columns"
+    elif not _divides(row, apart) or low is None or low < 0:
+        found += f" rows are {apart} elements apart"
+    elif not _divides(elements, start):
+        found += f" it begins at element {start}"
+    else:
+        return
+    raise ScheduleError(f"{what}: expected a matrix in memory that begins at a multiple of {elements} elements ({bytes_} bytes), whose elements lie side by side "
+                        f"along its last dimension, in rows that are a positive multiple of {row} elements ({leading} bytes) apart; {found}. "
+                        "Choose factors, storage_align or s.pad so that it is one")  # fmt: skip
+
+
 class _Tiler(Rewriter):
-    """Gives each buffer two dimensions more, those inside a tile."""
+    """Gives each buffer dimensions more: those inside a tile, and before them one for the copies of elements, if several lanes hold each."""
 
     def __init__(self, tiles: dict[Buffer, _Tiles]):
         super().__init__()
         self.tiles = tiles
-        self.new = {buffer: self._tiled(buffer, each.shape) for buffer, each in tiles.items()}
+        self.new = {buffer: self._tiled(buffer, each) for buffer, each in tiles.items()}
 
     @staticmethod
-    def _tiled(buffer: Buffer, shape: tuple[int, ...]) -> Buffer:
+    def _tiled(buffer: Buffer, tiles: _Tiles) -> Buffer:
+        shape = tiles.shape
         outer = len(buffer.shape) - len(shape)
         counts = [int(whole) // extent for whole, extent in zip(buffer.shape[outer:], shape, strict=True) if isinstance(whole, int)]
-        return Buffer(buffer.name, (*buffer.shape[:outer], *counts, *shape), buffer.dtype, buffer.scope)
+        return Buffer(buffer.name, (*buffer.shape[:outer], *counts, *tiles.copies, *shape), buffer.dtype, buffer.scope)
 
     def rewrite_Allocate(self, node: Allocate) -> Stmt:
         body = self.rewrite_statement(node.body)
@@ -190,10 +233,10 @@ class _Tiler(Rewriter):
         for number, first in enumerate(node.loads):
             if first.buffer not in self.new:
                 continue
-            new, shape = self.new[first.buffer], self.tiles[first.buffer].shape
+            new, shape, copies = self.new[first.buffer], self.tiles[first.buffer].shape, self.tiles[first.buffer].copies
             outer = len(first.indices) - len(shape)
             tile = [analyzer.simplify(floordiv(index, const(extent, index.dtype))) for index, extent in zip(first.indices[outer:], shape, strict=True)]
-            args[number] = load(new, (*first.indices[:outer], *tile, *(as_expr(0) for _ in shape)))
-            before = outer + len(shape)
+            args[number] = load(new, (*first.indices[:outer], *tile, *(as_expr(0) for _ in (*copies, *shape))))
+            before = outer + len(shape) + len(copies)
             steps[number] = tuple(tuple(as_expr(int(at == before + dimension)) for at in range(len(new.shape))) for dimension in range(len(shape)))
         return CallIntrinsic(node.code, tuple(args), tuple(steps))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ..errors import TargetError
 from ..gpu import STATIC_SHARED_BYTES
-from ..kernel import Kernel, kernels_of
+from ..kernel import Kernel, kernels_of, shared_alignment
 from ..liveness import LiveRange, live_ranges_and_barriers
 from ..stmt import Allocate, Func, Place, Stmt
 from ..verify import CLOSED, FLAT, SYNCED, THREADS_BOUND
@@ -16,8 +16,6 @@ from .manager import Pass
 
 if TYPE_CHECKING:
     from ..target import Target
-
-ALIGNMENT = 16  # bytes: the widest access of a thread
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,8 @@ class SharedMemory(Pass):
         places: dict[Allocate, Place] = {}
         for kernel in kernels_of(func):
             here = [found[allocate] for allocate in kernel.shared if found[allocate].last >= found[allocate].first]
-            sizes = {r: _bytes(r, kernel) for r in here}
+            unit = shared_alignment(kernel.body)
+            sizes = {r: -(-_bytes(r, kernel) // unit) * unit for r in here}
             offsets = _offsets(sizes, barriers)
             total = max((offset + sizes[r] for r, offset in offsets.items()), default=0)
             if total > target.gpu.shared_bytes_per_block:
@@ -52,7 +51,7 @@ def _bytes(r: LiveRange, kernel: Kernel) -> int:
     if buffer.constant_size is None:
         raise TargetError(f"kernel {kernel.name}: shared buffer {buffer!r} has no constant size; split the axis it spans by a constant factor, "
                           f"and compute it inside the loop over the outer part")  # fmt: skip
-    return -(-buffer.constant_size * buffer.dtype.bytes // ALIGNMENT) * ALIGNMENT
+    return buffer.constant_size * buffer.dtype.bytes
 
 
 def _offsets(sizes: dict[LiveRange, int], barriers: list[int]) -> dict[LiveRange, int]:

@@ -29,7 +29,8 @@ namespace emulator {
 template <int m, int n, int k>
 constexpr bool is_shape_of_16 = k == 16 && ((m == 16 && n == 16) || (m == 32 && n == 8) || (m == 8 && n == 32));
 
-// What a fragment's element type is stored as, computed in and allowed for.
+// What a fragment's element type is stored as, computed in and allowed for. `least`: elements that a lane has of a multiplicand at least, some of them twice
+// or more often; 0 where it has just its share.
 template <typename T>
 struct WarpMatrixType;
 
@@ -37,36 +38,41 @@ template <>
 struct WarpMatrixType<__half> {
   typedef __half Stored;
   typedef double Value;
-  static constexpr int copies = 2;  // every element of a multiplicand is held by two lanes
+  static constexpr int least = 16;
 };
 
 template <>
 struct WarpMatrixType<__nv_bfloat16> {
   typedef __nv_bfloat16 Stored;
   typedef double Value;
-  static constexpr int copies = 1;
+  static constexpr int least = 0;
 };
 
 template <>
 struct WarpMatrixType<nvcuda::wmma::precision::tf32> {
   typedef float Stored;
   typedef double Value;
-  static constexpr int copies = 1;
+  static constexpr int least = 0;
 };
 
 template <>
 struct WarpMatrixType<signed char> {
   typedef signed char Stored;
   typedef int Value;
-  static constexpr int copies = 1;
+  static constexpr int least = 0;
 };
 
 template <>
 struct WarpMatrixType<unsigned char> {
   typedef unsigned char Stored;
   typedef int Value;
-  static constexpr int copies = 1;
+  static constexpr int least = 0;
 };
+
+template <typename T>
+constexpr int elements_of_lane(int share) {
+  return share > WarpMatrixType<T>::least ? share : WarpMatrixType<T>::least;
+}
 
 template <int count, typename Stored>
 struct FragmentStorage {
@@ -87,13 +93,13 @@ namespace wmma {
                 "wmma has the shapes 16x16x16, 32x8x16 and 8x32x16, and 16x16x8 for tf32")
 
 template <int m, int n, int k, typename T, typename Layout>
-struct fragment<matrix_a, m, n, k, T, Layout> : emulator::FragmentStorage<m * k / 32 * emulator::WarpMatrixType<T>::copies, typename emulator::WarpMatrixType<T>::Stored> {
+struct fragment<matrix_a, m, n, k, T, Layout> : emulator::FragmentStorage<emulator::elements_of_lane<T>(m * k / 32), typename emulator::WarpMatrixType<T>::Stored> {
   EMULATOR_LEGAL(T);
   static constexpr int rows = m, columns = k;
 };
 
 template <int m, int n, int k, typename T, typename Layout>
-struct fragment<matrix_b, m, n, k, T, Layout> : emulator::FragmentStorage<k * n / 32 * emulator::WarpMatrixType<T>::copies, typename emulator::WarpMatrixType<T>::Stored> {
+struct fragment<matrix_b, m, n, k, T, Layout> : emulator::FragmentStorage<emulator::elements_of_lane<T>(k * n / 32), typename emulator::WarpMatrixType<T>::Stored> {
   EMULATOR_LEGAL(T);
   static constexpr int rows = k, columns = n;
 };
@@ -132,14 +138,32 @@ EMULATOR_QUIET inline void each_run(unsigned leading, bool by_columns_in_memory,
   }
 }
 
+// An array of the host's begins at a multiple of 16 bytes; where accesses are checked it has been copied to one of 4096.
+EMULATOR_QUIET inline void check_matrix(const void* memory, unsigned long leading_bytes) {
+#ifdef EMULATOR_CHECKED
+  constexpr unsigned long alignment = 32;
+#else
+  constexpr unsigned long alignment = 16;
+#endif
+  if ((unsigned long)memory % alignment != 0 || leading_bytes % 16 != 0)
+    emulator_trap("wmma: the address must be a multiple of 32 bytes, and the leading dimension of 16 bytes");
+}
+
 template <typename Fragment, bool by_columns_in_fragment, typename T>
 EMULATOR_QUIET inline void load_fragment(Fragment& fragment, const T* memory, unsigned leading, bool by_columns_in_memory, const void* where) {
-  if ((unsigned long)memory % 32 != 0 || leading * sizeof(T) % 16 != 0)
-    emulator_trap("wmma: the address must be a multiple of 32 bytes, and the leading dimension of 16 bytes");
   whole_warp<complete_nothing>(nullptr, 1, where);
   each_run<Fragment, by_columns_in_fragment>(leading, by_columns_in_memory, [&](int i, int count, unsigned long offset) EMULATOR_QUIET {
     emulator_access(memory + offset, count * sizeof(T), 0, where);
     for (int j = 0; j < count; ++j) fragment.x[i + j] = memory[offset + j];  // memcpy would be checked
+  });
+}
+
+template <typename Fragment, typename T>
+EMULATOR_QUIET inline void store_fragment(T* memory, const Fragment& fragment, unsigned leading, bool by_columns_in_memory, const void* where) {
+  whole_warp<complete_nothing>(nullptr, 2, where);
+  each_run<Fragment, false>(leading, by_columns_in_memory, [&](int i, int count, unsigned long offset) EMULATOR_QUIET {
+    emulator_access(memory + offset, count * sizeof(T), 1, where);
+    for (int j = 0; j < count; ++j) memory[offset + j] = fragment.x[i + j];
   });
 }
 
@@ -199,24 +223,20 @@ namespace wmma {
 template <typename Use, int m, int n, int k, typename T, typename Layout>
 EMULATOR_FUNCTION void load_matrix_sync(fragment<Use, m, n, k, T, Layout>& a, const typename fragment<Use, m, n, k, T, Layout>::storage_element_type* memory, unsigned leading) {
   constexpr bool by_columns = std::is_same<Layout, col_major>::value;
+  emulator::check_matrix(memory, leading * sizeof(*memory));
   emulator::load_fragment<fragment<Use, m, n, k, T, Layout>, by_columns>(a, memory, leading, by_columns, EMULATOR_HERE);
 }
 
 template <int m, int n, int k, typename T>
 EMULATOR_FUNCTION void load_matrix_sync(fragment<accumulator, m, n, k, T>& c, const T* memory, unsigned leading, layout_t layout) {
+  emulator::check_matrix(memory, leading * sizeof(T));
   emulator::load_fragment<fragment<accumulator, m, n, k, T>, false>(c, memory, leading, layout == mem_col_major, EMULATOR_HERE);
 }
 
 template <int m, int n, int k, typename T>
 EMULATOR_FUNCTION void store_matrix_sync(T* memory, const fragment<accumulator, m, n, k, T>& c, unsigned leading, layout_t layout) {
-  if ((unsigned long)memory % 32 != 0 || leading * sizeof(T) % 16 != 0)
-    emulator_trap("wmma: the address must be a multiple of 32 bytes, and the leading dimension of 16 bytes");
-  const void* where = EMULATOR_HERE;
-  emulator::whole_warp<emulator::complete_nothing>(nullptr, 2, where);
-  emulator::each_run<fragment<accumulator, m, n, k, T>, false>(leading, layout == mem_col_major, [&](int i, int count, unsigned long offset) EMULATOR_QUIET {
-    emulator_access(memory + offset, count * sizeof(T), 1, where);
-    for (int j = 0; j < count; ++j) memory[offset + j] = c.x[i + j];
-  });
+  emulator::check_matrix(memory, leading * sizeof(T));
+  emulator::store_fragment(memory, c, leading, layout == mem_col_major, EMULATOR_HERE);
 }
 
 template <typename Use, int m, int n, int k, typename T, typename Layout, typename Value>

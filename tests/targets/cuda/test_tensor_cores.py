@@ -219,7 +219,7 @@ def test_refusals():
     s, args, _ = by_hand(tensorized=("load_a", "load_b", "", ""))
     refuse(lambda: build(s, args), "stage C reads C.wmma.accumulator", "tensorize")
     s, args, _ = by_hand(tensorized=("load_a", "load_bt", "", "store"))
-    refuse(lambda: build(s, args), "'f16 bt'", "'f16 b'", "belong together")
+    refuse(lambda: build(s, args), "'mma f16 bt'", "'mma f16 b'", "belong together")
     s, args, _ = by_hand(tensorized=("load_b", "load_b", "", "store"))
     refuse(lambda: build(s, args), "wmma.matrix_b", "wmma.matrix_a")
     s, args, _ = by_hand(scope_a="local")

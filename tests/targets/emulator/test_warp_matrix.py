@@ -178,7 +178,7 @@ extern "C" __global__ void {name}(const {stored} *a, const {stored} *b, const {a
   for (int i = 0; i < fc.num_elements; ++i) fc.x[i] *= 2;
   mma_sync(fc, fa, fb, fc);
   store_matrix_sync(d, fc, 40, mem_{order_c});
-  static_assert(fa.num_elements == {m * k // 32 * (2 if kind == "half" else 1)} && fb.num_elements == {n * k // 32 * (2 if kind == "half" else 1)}, "");
+  static_assert(fa.num_elements == {16 if kind == "half" else m * k // 32} && fb.num_elements == {16 if kind == "half" else n * k // 32}, "");
 }}
 """)
     program = Program("".join(source), check=check)
