@@ -2,7 +2,7 @@
 arithmetic, atomic sums of them.
 
 A source gets the functions that it uses and no others (`CudaHelpers`); they are inline PTX and need no include, as mma.h alone costs nvcc a
-second. The PTX is for nvcc; where the emulator compiles the same source, its headers tilewright_ptx.h and tilewright_wmma.h have functions of these names in C++.
+second. The PTX is for nvcc; where the emulator compiles the same source, its headers tilewright_ptx.h and tilewright_wmma.h have them in C++.
 Fragment layouts are those of the PTX ISA, "Matrix Fragments for mma": see `fragment_element`.
 """
 
@@ -210,16 +210,19 @@ def _wmma_registers(shape: str, operand: str, type_: str) -> int:
     return {"a": m * k, "b": k * n, "d": m * n}[operand] * {"bf16": 2, "s8": 1, "u8": 1}.get(type_, 4) // 128
 
 
+def _wmma_arch(name: str) -> int:
+    return 80 if "bf16" in name or "m16n16k8_" in name else 75
+
+
 def _wmma_access(name: str, signature: str, instruction: str, address: str, outputs: list[tuple[str, str]], inputs: list[tuple[str, str]]) -> CudaHelper:
     """A load or a store; the compiler knows which memory a pointer is to, and leaves the other branch out. In `instruction`, SPACE is for that."""
     lines = []
     for space, operand in (("shared", ("r", f"(unsigned)__cvta_generic_to_shared({address})")), ("global", ("l", f"__cvta_generic_to_global({address})"))):
         lines.append(_asm(instruction.replace("SPACE", space), outputs, [operand, *inputs], ' : "memory"'))
-    bf16_or_tf32 = name.endswith(("_bf16", "_tf32"))
     ctype = "unsigned" if outputs else "const float" if inputs[0][0] == "f" else "const unsigned"
     view = f"{ctype} *r = ({ctype} *)registers;"
     return CudaHelper(f"void {name}({signature}, int stride)", (view, f"if (__isShared({address})) {lines[0]}", f"else {lines[1]}"),
-                      80 if bf16_or_tf32 else 75, header="tilewright_wmma.h")  # fmt: skip
+                      _wmma_arch(name), header="tilewright_wmma.h")  # fmt: skip
 
 
 def _wmma_load(shape: str, operand: str, order: str, type_: str) -> tuple[str, CudaHelper]:
@@ -246,7 +249,7 @@ def _wmma_product(shape: str, orders: tuple[str, str], type_: str, sums: str) ->
     inputs = [*(("r", word) for word in (*words[1], *words[2])), *((constraint, word) for word in words[3])]
     body = (f"{ctype} *p = ({ctype} *)d;", "const unsigned *x = (const unsigned *)a, *y = (const unsigned *)b;", f"const {ctype} *q = (const {ctype} *)c;",
             _asm(f"wmma.mma.sync.aligned.{'.'.join(orders)}.{shape}.{types} {groups};", [(f"={constraint}", word) for word in words[0]], inputs))  # fmt: skip
-    return name, CudaHelper(f"void {name}(void *d, const void *a, const void *b, const void *c)", body, 80 if type_ in ("bf16", "tf32") else 75,
+    return name, CudaHelper(f"void {name}(void *d, const void *a, const void *b, const void *c)", body, _wmma_arch(name),
                             header="tilewright_wmma.h")  # fmt: skip
 
 

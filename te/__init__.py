@@ -1,6 +1,6 @@
 """Tensor expressions: what is computed, with no word about how.
 
-Read in this order: axis, tensor, op, reduce, api, graph, check, scan, intrin, intrinsics, tensor_cores, extern; library/ has ready-made operators.
+Read in this order: axis, tensor, op, reduce, api, graph, check, scan, intrin, intrinsics, tensor_cores, wmma, extern; library/ has ready-made operators.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -67,5 +67,5 @@ __all__ = [
     "create_schedule", "decl_tensor_intrin", "erf", "exp", "exp2", "extern", "floor", "fma", "if_then_else", "intrinsics", "isfinite",
     "isinf", "isnan", "library", "log", "log1p", "log2", "max", "max_value", "maximum", "min", "min_value", "minimum", "placeholder",
     "popcount", "pow", "power", "prod", "reduce_axis", "reinterpret", "round", "rsqrt", "scan", "select", "sigmoid", "sin", "size_var",
-    "sqrt", "sum", "tag_scope", "tanh", "tensor_cores", "tensor_intrin", "thread_axis", "trunc", "var",
+    "sqrt", "sum", "tag_scope", "tanh", "tensor_cores", "tensor_intrin", "thread_axis", "trunc", "var", "wmma",
 ]  # fmt: skip

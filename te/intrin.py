@@ -106,12 +106,12 @@ def decl_tensor_intrin(
 
     `fragments`: on a GPU, the tensors that the 32 lanes of a warp hold in registers together, {"a": (scope, layout)}: the scope that the stage of `a` must
     have ("wmma.matrix_a", "wmma.matrix_b", "wmma.accumulator"), and any name for which lane has which elements. Then `a` in the text for "cuda" is a lane's
-    own array, of a 32nd of the elements, and has no distances, and the 32 lanes run the text together; of so many times more with (scope, layout, copies),
-    where each element is held so often. `aligned`: {"s": bytes}, the tensors whose elements
-    must lie side by side along one dimension, and begin at a multiple of so many bytes along the others. `in_shared`: the tensors that must be in shared
-    memory. `leading`: {"s": bytes}, matrices in memory that are told by their first element, which `aligned` is about then, and their leading dimension: elements
-    lie side by side along the last dimension, and rows are a positive multiple of so many bytes apart. Each element of the output is written by one lane, the
-    same one for every tile.
+    own array, of a 32nd of the elements, and has no distances, and the 32 lanes run the text together; (scope, layout, copies) where so many lanes hold
+    each element. Each element of the output is written by one lane, the same one for every tile.
+
+    Of the tensors in memory, `aligned`: {"s": bytes}, those whose elements must lie side by side along one dimension, and begin at a multiple of so many bytes
+    along the others; `in_shared`: those that must be in shared memory; `leading`: {"s": bytes}, matrices that are told by their first element, which alone is
+    `aligned` then, and their leading dimension: elements lie side by side along the last dimension, rows are a positive multiple of so many bytes apart.
 
     `name`: by which it is recorded in schedules and found in replays (default: the name of `op`). A name that was declared before is declared anew.
 
@@ -177,9 +177,7 @@ def _fragments(given: Mapping[str, tuple[str, str] | tuple[str, str, int]], tens
     return found
 
 
-def _code(
-    given: Any, name: str, form: str, tensors: tuple[Tensor, ...], held: Mapping[str, Fragment], memory: _Memory
-) -> IntrinsicCode:
+def _code(given: Any, name: str, form: str, tensors: tuple[Tensor, ...], held: Mapping[str, Fragment], memory: _Memory) -> IntrinsicCode:
     what = f"tensor intrinsic {name}: {form}"
     expected = 'expected {"c" or "cuda": the text of a function\'s body, "python": a function on NumPy arrays}'
     if not isinstance(given, Mapping):

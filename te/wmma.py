@@ -179,9 +179,7 @@ def _copy_transposed(target: Any, tile: Any) -> None:
 def _store(kind: WmmaKind, shape: WmmaShape, transposed: bool) -> TensorIntrin:
     """target[i, j] = tile[i, j], or tile[j, i] where `transposed`."""
     tile = placeholder((shape.m, shape.n), kind.sums, "tile")
-    target = (
-        compute((shape.n, shape.m), lambda i, j: tile[j, i], "target") if transposed else compute((shape.m, shape.n), lambda i, j: tile[i, j], "target")
-    )
+    target = compute((shape.n, shape.m), lambda i, j: tile[j, i], "target") if transposed else compute((shape.m, shape.n), lambda i, j: tile[i, j], "target")
     text = f"    tw_wmma_store_{'col' if transposed else 'row'}_{shape.ptx}_{kind.sums_name}(target, tile, target_0);"
     return decl_tensor_intrin(
         target,

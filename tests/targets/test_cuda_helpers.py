@@ -21,7 +21,8 @@ def call(name: str) -> str:
             continue
         kind, word = parameter.rsplit(" ", 1)
         if word.startswith("*"):
-            operand = {"*shared": "shared", "*row": "shared + 16 * threadIdx.x", "*global": "y", "*address": "x"}.get(word, word.lstrip("*") + "_")
+            known = {"*shared": "shared", "*row": "shared + 16 * threadIdx.x", "*global": "y", "*source": "y", "*address": "x", "*target": "x"}
+            operand = known.get(word, word.lstrip("*") + "_")
             operands.append(operand if kind in ("void", "const void") else f"({kind} *){operand}")
         else:
             operands.append(f"({kind})y[threadIdx.x]")
@@ -38,9 +39,9 @@ def test_every_helper_compiles(arch, tmp_path):
     for name in names:
         helpers.use(name)
     assert helpers.least_arch() <= arch
-    lines = ["  unsigned d_[4] = {0}, registers_[4] = {1, 2, 3, 4}, *a_ = registers_, *b_ = registers_, *c_ = d_;", *map(call, names)]
+    lines = ["  unsigned d_[8] = {0}, registers_[8] = {1, 2, 3, 4}, *a_ = registers_, *b_ = registers_, *c_ = d_;", *map(call, names)]
     kernel = 'extern "C" __global__ void k(unsigned *x, const unsigned *y) {\n  __shared__ __align__(16) char shared[1024];\n'
-    source = helpers.emit() + kernel + "\n".join(lines) + "\n  for (int i = 0; i < 4; ++i) x[i * 32 + threadIdx.x] = d_[i] + registers_[i];\n}\n"
+    source = helpers.emit() + kernel + "\n".join(lines) + "\n  for (int i = 0; i < 8; ++i) x[i * 32 + threadIdx.x] = d_[i] + registers_[i];\n}\n"
     path = tmp_path / "all.cu"
     path.write_text(source)
     done = subprocess.run(["nvcc", "-cubin", f"-arch=sm_{arch}", "-Xptxas", "-v", "-o", str(tmp_path / "all.cubin"), str(path)], check=False, **CAPTURED)
@@ -51,14 +52,15 @@ def test_every_helper_compiles(arch, tmp_path):
 @nvcc
 def test_what_an_architecture_lacks_is_refused_by_ptxas(tmp_path):
     """`arch` is not larger than it need be: one step below, ptxas refuses the function."""
-    for name, below in (("tw_mma_m16n8k8_bf16_f32", 75), ("tw_mma_m16n8k32_e4m3_f32", 80), ("tw_round_tf32", 75)):
+    wmma = [("tw_wmma_load_a_row_m16n16k16_bf16", 75), ("tw_wmma_store_row_m16n16k8_f32", 75)]
+    for name, below in (("tw_mma_m16n8k8_bf16_f32", 75), ("tw_mma_m16n8k32_e4m3_f32", 80), ("tw_round_tf32", 75), *wmma):
         helpers = CudaHelpers()
         helpers.use(name)
-        lines = "  unsigned d_[4] = {0}, *a_ = d_, *b_ = d_, *c_ = d_;\n" + call(name)
+        lines = "  unsigned d_[8] = {0}, *a_ = d_, *b_ = d_, *c_ = d_, *registers_ = d_;\n" + call(name)
         path = tmp_path / "one.cu"
         path.write_text(helpers.emit() + f'extern "C" __global__ void k(unsigned *x, const float *y) {{\n{lines}\n  x[0] = d_[0];\n}}\n')
         done = subprocess.run(["nvcc", "-cubin", f"-arch=sm_{below}", "-o", str(tmp_path / "one.cubin"), str(path)], check=False, **CAPTURED)
-        assert done.returncode != 0, name
+        assert done.returncode != 0 and "requires .target" in done.stderr, (name, done.stderr)
 
 
 def test_a_source_gets_what_it_uses():

@@ -65,8 +65,8 @@ def _check_family(kernel: Kernel) -> None:
             for operand, fragment in node.code.fragments.items():
                 found.setdefault(fragment.layout.partition(" ")[0], f"intrinsic {node.code.name} (operand {operand}: {fragment.layout!r})")
     if "mma" in found and "wmma" in found:
-        raise ScheduleError(f"kernel {kernel.name} mixes fragments of mma.sync, of {found['mma']}, with those of wmma, of {found['wmma']}, which lie in registers "
-                            "otherwise; take all intrinsics of a kernel from one of the sets: \"mma_*\" or \"wmma_*\"")  # fmt: skip
+        raise ScheduleError(f"kernel {kernel.name} mixes fragments of mma.sync, of {found['mma']}, with those of wmma, of {found['wmma']}, which lie in "
+                            "registers otherwise; take all intrinsics of a kernel from one of the sets: \"mma_*\" or \"wmma_*\"")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -203,8 +203,8 @@ def _check_leading(what: str, first: Load, distances: Sequence[Expr], start: Exp
         found += f" it begins at element {start}"
     else:
         return
-    raise ScheduleError(f"{what}: expected a matrix in memory that begins at a multiple of {elements} elements ({bytes_} bytes), whose elements lie side by side "
-                        f"along its last dimension, in rows that are a positive multiple of {row} elements ({leading} bytes) apart; {found}. "
+    raise ScheduleError(f"{what}: expected a matrix in memory that begins at a multiple of {elements} elements ({bytes_} bytes), whose elements lie side by "
+                        f"side along its last dimension, in rows that are a positive multiple of {row} elements ({leading} bytes) apart; {found}. "
                         "Choose factors, storage_align or s.pad so that it is one")  # fmt: skip
 
 

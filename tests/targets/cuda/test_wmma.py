@@ -9,7 +9,6 @@ import re
 
 import numpy as np
 import pytest
-from .tensor_core_products import Product, random_product, whole_numbers
 
 import tilewright as tw
 from tilewright import te
@@ -18,6 +17,8 @@ from tilewright.te import wmma
 from tilewright.te.wmma import KINDS, SHAPES
 from tilewright.tir.errors import ScheduleError, TargetError, TEError
 from tilewright.tir.interp import interpret
+
+from .tensor_core_products import Product, random_product, whole_numbers
 
 SM_80 = tw.Target("cuda", arch="sm_80", device="emulator", threads=2)
 SM_75 = tw.Target("cuda", arch="sm_75", device="emulator", threads=2)
