@@ -31,6 +31,11 @@ class ConstantMemory:
         """A copy of what is there."""
         return ctypes.string_at(self.address, self.bytes)
 
+    @content.setter
+    def content(self, values: bytes) -> None:
+        assert len(values) == self.bytes, (len(values), self.bytes)
+        ctypes.memmove(self.address, values, self.bytes)
+
 
 def copy_constant(buffer: Buffer, value: Any, function_name: str) -> ConstantMemory:
     """A copy of `value`, which must be an array of the buffer's dtype and shape; an ArgumentError says what it is instead.

@@ -1,14 +1,22 @@
-"""A CUDA function as files: its description in JSON (source, arguments, launches), and beside it, where it was exported, the cubin and the PTX."""
+"""A CUDA function as files: its description in JSON (source, arguments, launches, and the values of constant operands in global memory), and beside it, where
+it was exported, the cubin and the PTX."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
 from ..tir.errors import TargetError
+from ..tir.expr import Buffer
 from ..tir.target import Target
+from .arrays import item_bytes
+from .constants import ConstantMemory
 from .cuda_launch import GeneratedCuda, KernelLaunch, Parameter
 from .cuda_toolchain import CudaBuild, KernelUsage
 from .generated import ArgumentSpec, SizeRequirement
@@ -28,14 +36,26 @@ def is_cubin(content: bytes) -> bool:
     return content[:4] == b"\x7fELF" and content[18:20] == b"\xbe\x00"
 
 
-def description_of(generated: GeneratedCuda, target: Target, build: CudaBuild | None = None) -> str:
+def description_of(generated: GeneratedCuda, target: Target, constants: Sequence[ConstantMemory] = (), build: CudaBuild | None = None) -> str:
     """What `read_description` reads back."""
     usage = {} if build is None else {name: asdict(each) for name, each in build.usage.items()}
-    return json.dumps({_MARK: _VERSION, "target": target.options, **asdict(generated), "usage": usage}, indent=1) + "\n"
+    contents = [memory.content for memory in constants]
+    values = [{"sha256": hashlib.sha256(each).hexdigest(), "base64": base64.b64encode(each).decode()} for each in contents]
+    return json.dumps({_MARK: _VERSION, "target": target.options, **asdict(generated), "usage": usage, "values": values}, indent=1) + "\n"
 
 
-def read_description(text: str, origin: str) -> tuple[GeneratedCuda, Target, dict[str, KernelUsage]]:
-    """The function, its target, and what its kernels take, if that was known. A TargetError names `origin` where it is of another version or damaged."""
+@dataclass(frozen=True)
+class Description:
+    """What is in the file. `constants`: the values of those of `generated`; `usage`: what its kernels take, if that was known."""
+
+    generated: GeneratedCuda
+    target: Target
+    constants: list[ConstantMemory]
+    usage: dict[str, KernelUsage]
+
+
+def read_description(text: str, origin: str) -> Description:
+    """A TargetError names `origin` where it is of another version or damaged."""
     try:
         data = json.loads(text)
         version = data.pop(_MARK)
@@ -54,9 +74,21 @@ def read_description(text: str, origin: str) -> tuple[GeneratedCuda, Target, dic
         )
         requirements = tuple(SizeRequirement(**{**each, "extents": tuple(each["extents"])}) for each in data.pop("requirements"))
         fields.update({key: tuple(data.pop(key)) for key in ("sizes", "libraries", "alignments")})
-        return GeneratedCuda(**data, **fields, launches=launches, requirements=requirements), target, usage
+        constants = [_constant(*each, origin) for each in zip(fields["constants"], data.pop("values"), strict=True)]
+        return Description(GeneratedCuda(**data, **fields, launches=launches, requirements=requirements), target, constants, usage)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise TargetError(f"{origin}: it cannot be read as a CUDA function ({error!r}): not written by Tilewright, or damaged") from None
+
+
+def _constant(spec: ArgumentSpec, value: dict[str, str], origin: str) -> ConstantMemory:
+    """The memory of a constant with its values, which must be the bytes that were written."""
+    shape = [int(extent) for extent in spec.shape]
+    content = base64.b64decode(value["base64"], validate=True)
+    if len(content) != prod(shape) * item_bytes(spec.dtype) or hashlib.sha256(content).hexdigest() != value["sha256"]:
+        raise TargetError(f"{origin}: the values of constant {spec.name!r} are not those that were written: the file is damaged")
+    memory = ConstantMemory(Buffer(spec.name, shape, spec.dtype))
+    memory.content = content
+    return memory
 
 
 def exported_build(path: Path, usage: dict[str, KernelUsage]) -> CudaBuild | None:

@@ -70,6 +70,7 @@ class CudaModule(Module):
         if build is not None:
             self._build = build
         self._alignments = generated.alignments[len(generated.constants) :]
+        self._memories = tuple(constants)
         self._constants = [
             View(memory.address, spec.dtype, tuple(int(extent) for extent in spec.shape), None, True, memory)
             for memory, spec in zip(constants, generated.constants, strict=True)
@@ -165,28 +166,23 @@ class CudaModule(Module):
         """Write the cubin to `path`, and beside it (same name, ".json" and ".ptx") how its kernels are launched, and the code for GPUs to come.
 
         The description has grids, blocks, parameters in order and dynamic shared memory; numbers that depend on sizes are expressions of them. `load_module`
-        reads it all back. A TargetError where nothing can be written there, or the module has constants, which a cubin does not carry.
+        reads it all back. Constant operands are in the cubin where they lie in constant memory; the values of others are in the description, as base64. A
+        TargetError where nothing can be written there.
         """
         path = Path(path)
         if path.suffix in (DESCRIPTION, PTX):
             raise TargetError(
                 f"export_library({str(path)!r}): the files beside the cubin get the names with {DESCRIPTION} and {PTX}; give it another, as .cubin"
             )
-        self._check_no_constants("export_library")
         try:
             replace_file(path, self._build.cubin_path.read_bytes())
             replace_file(path.with_suffix(PTX), self._build.ptx_path.read_bytes())
-            replace_file(path.with_suffix(DESCRIPTION), description_of(self._generated, self.target, self._build).encode())
+            replace_file(path.with_suffix(DESCRIPTION), description_of(self._generated, self.target, self._memories, self._build).encode())
         except OSError as error:
             raise TargetError(f"export_library({str(path)!r}): {error.strerror}: {path.parent}") from None
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        self._check_no_constants("save")
-        replace_file(Path(path), description_of(self._generated, self.target).encode())
-
-    def _check_no_constants(self, what: str) -> None:
-        if self._constants:
-            raise TargetError(f"{what}: {self.name} has constant operands, which a cubin does not carry; build it without constants=")
+        replace_file(Path(path), description_of(self._generated, self.target, self._memories).encode())
 
     def close(self) -> None:
         self._device.close()

@@ -27,5 +27,5 @@ def load_module(path: str | os.PathLike[str]) -> Module:
         raise TargetError(f"{path!r} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if not is_description(content):
         return load_library(path, content)
-    generated, target, usage = read_description(content.decode(errors="replace"), path)
-    return CudaModule(generated, target, build=exported_build(Path(path), usage))
+    found = read_description(content.decode(errors="replace"), path)
+    return CudaModule(found.generated, found.target, constants=found.constants, build=exported_build(Path(path), found.usage))

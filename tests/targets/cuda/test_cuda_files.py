@@ -21,8 +21,9 @@ EMULATOR = tw.Target("cuda", device="emulator", threads=1)
 def test_a_description_comes_back_the_same():
     module = scaled(None, stages=2, target=EMULATOR)
     text = description_of(module._generated, EMULATOR)
-    generated, target, usage = read_description(text, "here")
-    assert (generated, target, usage) == (module._generated, EMULATOR, {}) and is_description(text.encode()) and not is_cubin(text.encode())
+    found = read_description(text, "here")
+    assert (found.generated, found.target, found.constants, found.usage) == (module._generated, EMULATOR, [], {})
+    assert is_description(text.encode()) and not is_cubin(text.encode())
 
 
 def test_an_exported_kernel_needs_no_compiler(gpu, tmp_path, monkeypatch):  # noqa: F811
@@ -63,12 +64,62 @@ def test_what_is_no_cuda_function(tmp_path, cuda_compiler):
         module.export_library(tmp_path / "it.ptx")
 
 
-def test_constants_are_not_exported(tmp_path, cuda_compiler):
-    A, W = te.placeholder((64,), name="A"), te.placeholder((64,), name="W")
-    B = te.compute((64,), lambda i: A[i] * W[i], name="B")
+def with_constants(target=EMULATOR, dtype="float32"):
+    """B[i] = A[i] * W[i] + the largest A[i] * V[k]: W stays in global memory, V goes to constant memory."""
+    A, W, V = te.placeholder((64,), dtype, name="A"), te.placeholder((64,), dtype, name="W"), te.placeholder((3,), dtype, name="V")
+    k = te.reduce_axis((0, 3), name="k")
+    S = te.compute((64,), lambda i: te.max(V[k] * A[i], axis=k), name="S")
+    B = te.compute((64,), lambda i: A[i] * W[i] + S[i], name="B")
     s = te.create_schedule(B.op)
-    s[B].bind(B.op.axis[0], te.thread_axis("threadIdx.x"))
-    module = tw.build(s, [A, B], EMULATOR, constants={W: np.ones(64, "f")})
-    for write in (module.export_library, module.save):
-        with pytest.raises(tw.TargetError, match="constant operands"):
-            write(tmp_path / "it.cubin")
+    i = B.op.axis[0]
+    s[B].bind(i, te.thread_axis("threadIdx.x"))
+    s[S].compute_at(s[B], i)
+    w, v = np.arange(64).astype(dtype), np.array([1, 2, 3], dtype)
+    return tw.build(s, [A, B], target, name="both", constants={W: w, V: v}), np.arange(64) + 3
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "int8"])
+def test_constants_are_exported(gpu, tmp_path, monkeypatch, dtype):  # noqa: F811
+    module, want = with_constants(tw.Target("cuda", arch="sm_90"), dtype)
+    on(gpu, module).export_library(tmp_path / "both.cubin")
+    module.close()
+    monkeypatch.setattr(cuda_toolchain, "find_cuda_compiler", lambda name=None: pytest.fail("a compiler was looked for"))
+    again = tw.load_module(tmp_path / "both.cubin")
+    again.export_library(tmp_path / "copy.cubin")
+    for module in (again, tw.load_module(tmp_path / "copy.json")):
+        for _ in range(2):
+            b = np.zeros(64, dtype)
+            module(np.ones(64, dtype), b)
+            assert (b == want.astype(dtype)).all() and len(gpu.memory) == 1, "W was uploaded once"
+        assert str(module.signature) == f"both(A: {dtype}[64], B: out {dtype}[64])"
+        module.close()
+    assert gpu.memory == {}
+
+
+def test_a_saved_module_has_its_constants(tmp_path):
+    module, want = with_constants()
+    module.save(tmp_path / "it.so")
+    del module
+    b = np.zeros(64, "f")
+    tw.load_module(tmp_path / "it.so")(np.ones(64, "f"), b)
+    assert (b == want).all() and [path.name for path in tmp_path.iterdir()] == ["it.so"]
+
+
+def test_damaged_constants_are_refused(tmp_path):
+    with_constants()[0].save(tmp_path / "it.json")
+    data = json.loads((tmp_path / "it.json").read_text())
+    (value,) = data["values"]
+    text = value["base64"]
+    for damaged in (text[:-8], "AAAA" + text, text.replace("A", "B", 1), ""):
+        (tmp_path / "it.json").write_text(json.dumps({**data, "values": [{**value, "base64": damaged}]}))
+        with pytest.raises(tw.TargetError, match=r"it\.json: the values of constant 'W' are not those that were written: the file is damaged"):
+            tw.load_module(tmp_path / "it.json")
+    (constant,) = data["constants"]
+    for change in ({"shape": [1 << 60]}, {"shape": [-64]}, {"dtype": "float64"}):
+        (tmp_path / "it.json").write_text(json.dumps({**data, "constants": [{**constant, **change}]}))
+        with pytest.raises(tw.TargetError, match="are not those that were written"):
+            tw.load_module(tmp_path / "it.json")
+    for values in ([], [value, value], None, [text], [{"base64": text}], [{**value, "base64": "*"}]):
+        (tmp_path / "it.json").write_text(json.dumps({**data, "values": values}))
+        with pytest.raises(tw.TargetError, match=r"it\.json: it cannot be read as a CUDA function"):
+            tw.load_module(tmp_path / "it.json")
