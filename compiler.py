@@ -154,7 +154,7 @@ def build(
 
     `constants`: inputs whose values are known now, with their arrays; they are no arguments of the module, whether `args` lists them or not. Their
     values are copied, and every stage at root that depends on them only (weights packed by cache_read and transform_layout, transformed filters)
-    is computed now, once, unless it has a scope or padded rows of its own.
+    is computed now, once, unless it has a scope or padded rows of its own (for a GPU that is not in this machine, by the emulator).
 
     >>> mod = build(s, [A, B, C], constants={B: weights}); mod(a, c)
 
@@ -193,9 +193,7 @@ def _build_with_constants(schedule: Schedule, args: Sequence[Tensor], target: Ta
     parts = split_constants(func, memory.keys())
     if parts.prologue is not None:
         memory.update({buffer: ConstantMemory(buffer) for buffer in parts.results})
-        prologue = _compiled(generator(_run_passes(parts.prologue, target), target, parts.prologue.params), target, (), None)
-        prologue.run_at(addresses([memory[buffer] for buffer in parts.prologue.params]))
-        prologue.close()
+        _run_once(parts.prologue, target, addresses([memory[buffer] for buffer in parts.prologue.params]))
     values = [memory[buffer] for buffer in parts.constants]
     generated: Generated
     if target.kind == "cuda":
@@ -205,6 +203,18 @@ def _build_with_constants(schedule: Schedule, args: Sequence[Tensor], target: Ta
         generated = generator(_run_passes(kernel, target), target, kernel.params)
         generated = generated.with_constants(len(values)) if values else generated
     return _compiled(_with_requirements(schedule, parts.kernel.sizes, generated), target, values, check)
+
+
+def _run_once(func: Func, target: Target, numbers: Sequence[int]) -> None:
+    """Run a function on memory of the CPU. Where the GPU that kernels are built for is not here, the emulator runs it."""
+    try:
+        module = _compiled(_generator_for(target)(_run_passes(func, target), target, func.params), target, (), None)
+        module.run_at(numbers)
+        module.close()
+    except TargetError:
+        if target.device != "gpu":
+            raise
+        _run_once(func, Target("cuda", arch=target.arch, device="emulator", threads=target.threads, fast_math=target.fast_math), numbers)
 
 
 def _with_constants(schedule: Schedule, args: Sequence[Tensor], constants: Mapping[Tensor, Any]) -> list[Tensor]:

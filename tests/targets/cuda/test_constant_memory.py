@@ -11,6 +11,7 @@ import pytest
 
 import tilewright as tw
 from tilewright import te
+from tilewright.targets import cuda_driver
 
 EMULATOR = tw.Target("cuda", device="emulator", threads=1)
 RNG = np.random.default_rng(11)
@@ -204,6 +205,21 @@ def test_what_is_computed_before_is_a_constant_too():
     module(a, c)
     np.testing.assert_allclose(c, 6 * a * (2 * w).sum() + (2 * w).sum(), rtol=1e-4, atol=1e-4)
     assert declared(module) == {"P_constant"} and len(re.findall("__global__", module.get_source())) == 2
+
+
+def test_what_is_computed_before_needs_no_gpu(cuda_compiler, monkeypatch):
+    monkeypatch.setattr(cuda_driver, "_drivers", {})
+    monkeypatch.setattr(cuda_driver, "_PACKAGES", ())
+    W = te.placeholder((4,), name="W")
+    P = te.compute((4,), lambda i: W[i] * 2.0, name="P")
+    C = te.compute((64, 4), lambda i, k: P[k], name="C")
+    s = te.create_schedule(C.op)
+    s[P].bind(P.op.axis[0], te.thread_axis("threadIdx.x"))
+    s[C].bind(C.op.axis[0], te.thread_axis("threadIdx.x"))
+    module = tw.build(s, [C], tw.Target("cuda", arch="sm_90"), constants={W: np.arange(4, dtype="f")})
+    assert "P_constant[4] = {\n    0.0f, 2.0f, 4.0f, 6.0f,\n}" in module.get_source() and module.resources["kernel"].stack_bytes == 0
+    with pytest.raises(tw.TargetError, match="no GPU can be used"):
+        module(np.zeros((64, 4), "f"))
 
 
 @pytest.mark.parametrize("name", ["index", "timezone", "for", "W_constant", "a b", ""])
