@@ -222,6 +222,28 @@ def test_what_is_computed_before_needs_no_gpu(cuda_compiler, monkeypatch):
         module(np.zeros((64, 4), "f"))
 
 
+@pytest.mark.parametrize("index", [lambda i, k: (k,), lambda i, k: (i % 12,)])
+def test_modules_of_one_kernel_have_their_own_constants(index):
+    modules = [spread(index=index, size=(12,)) for _ in range(2)]
+    for _ in range(2):
+        for module, w in modules:
+            c = np.zeros((64, 12), "f")
+            module(c)
+            i, k = np.indices((64, 12))
+            np.testing.assert_array_equal(c, w[index(i, k)])
+
+
+def test_a_single_value():
+    A, W = te.placeholder((64,), name="A"), te.placeholder((), name="W")
+    C = te.compute((64,), lambda i: A[i] * W[()], name="C")
+    s = te.create_schedule(C.op)
+    s[C].bind(C.op.axis[0], te.thread_axis("threadIdx.x"))
+    module = tw.build(s, [A, C], EMULATOR, constants={W: np.array(1.5, "f")})
+    c = np.zeros(64, "f")
+    module(np.full(64, 2, "f"), c)
+    assert (c == 3).all() and "W_constant[1] = {\n    1.5f,\n}" in module.get_source()
+
+
 @pytest.mark.parametrize("name", ["index", "timezone", "for", "W_constant", "a b", ""])
 def test_names(name, cuda_compiler):
     A, W = te.placeholder((32,), name="A"), te.placeholder((3,), name=name)
