@@ -252,17 +252,20 @@ def make_gpu_case(seed: int, number: int) -> Case:
 
 
 def run_emulated(case: Case) -> str:
-    """The kernels on the emulator, with all checks."""
+    """The kernels on the emulator, with all checks. Some inputs are constants."""
     if case.scheduled is None:
         return ""
-    target = tw.Target("cuda", device="emulator", threads=1)
+    target, rng = tw.Target("cuda", device="emulator", threads=1), random.Random(case.number)
+    given = dict(zip(case.program.inputs, case.arrays, strict=True))
+    constants = {t: a for t, a in given.items() if all(isinstance(extent, int) for extent in t.shape) and rng.random() < 0.4}
     try:
-        module = tw.build(case.scheduled.schedule, case.args, target=target, check="race")
+        module = tw.build(case.scheduled.schedule, case.args, target=target, constants=constants, check="race")
     except (tw.TargetError, tw.ScheduleError) as error:
         case.scheduled.refused[f"by the GPU: {' '.join(str(error).split()[:2])}"] += 1
         return ""
     outputs = [poisoned(w) for w in case.want]
-    module(*case.arrays, *outputs)
+    module(*(a for t, a in given.items() if t not in constants), *outputs)
+    case.scheduled.applied["constants in constant memory"] += "__constant__" in module.get_source()
     faults = {name: found[0] for name in FAULTS if (found := getattr(module.report, name))}
     return f"the emulator found {faults}" if faults else case.compare(outputs)
 
