@@ -159,8 +159,10 @@ def infer(all_loops: list[StageLoops]) -> None:
                     _check_read(loops, reader, node, origin, shape)
     for loops in waiting:
         for source in all_loops:
-            for node in (node for e in loops.expressions for node in loads_of(e) if any(node.buffer is t.buffer for t in source.stage.outputs)):
-                _check_read(done[loops.stage.scan_stage], loops, node, source.origin, source.shape)
+            for number, tensor in enumerate(source.stage.outputs):
+                for node in (node for e in loops.expressions for node in loads_of(e) if node.buffer is tensor.buffer and not source.stage.is_extern):
+                    region = source.states[number] if source.stage.is_scan else (source.origin, source.shape)
+                    _check_read(done[loops.stage.scan_stage], loops, node, *region)
 
 
 def _infer(loops: StageLoops, done: dict[Any, StageLoops], readers: Readers) -> None:

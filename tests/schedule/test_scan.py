@@ -405,3 +405,27 @@ def test_initial_steps_from_a_constant_are_made_at_each_call():
         got = np.full(M, np.nan, "f")
         module(x, got)
         np.testing.assert_array_equal(got, T + 1)
+
+
+def test_a_step_that_reads_another_scan_inside_a_loop():
+    """The step of V, whose state only an earlier update reads, is placed last; what it reads of `one` has no axes of its own."""
+    X = te.placeholder((8, 6), name="X")
+    P, U, V = (te.placeholder((8, 6), name=name) for name in "PUV")
+    init = te.compute((1, 6), lambda _, i: X[0, i], name="init")
+    one = te.scan(init, te.compute((8, 6), lambda t, i: P[t - 1, i] + X[t, i], name="step"), P, inputs=[X], name="one")
+    u = te.compute((8, 6), lambda t, i: U[t - 1, i] + V[t - 1, i], name="u")
+    v = te.compute((8, 6), lambda t, i: U[t - 1, i] * 2.0 + one[t, i], name="v")
+    first = [te.compute((1, 6), lambda _, i: X[1, i], name=name) for name in ("u0", "v0")]
+    two, _ = te.scan(first, [u, v], [U, V], inputs=[X], name="two")
+    D = te.compute((8, 6), lambda t, i: two[t, i] + 1.0, name="D")
+    s = te.create_schedule(D.op)
+    s[two].compute_at(s[D], D.op.axis[1])
+    x = np.random.default_rng(0).integers(-3, 4, (8, 6)).astype("float32")
+    got = np.empty_like(x)
+    interpret(lower_schedule(s, [X, D]), [x, got])
+    sums = np.cumsum(x, axis=0)
+    a, b = x[1].copy(), x[1].copy()
+    for t in range(8):
+        if t:
+            a, b = a + b, 2 * a + sums[t]
+        np.testing.assert_array_equal(got[t], a + 1)
