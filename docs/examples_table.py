@@ -51,6 +51,12 @@ C = te.compute((16,), lambda i: te.sum(B[i, k], axis=k), name="C")
 D = te.compute((16,), lambda i: C[i] + 1.0, name="D")
 i, j = B.op.axis
 s, args = te.create_schedule(D.op), [A, D]""",
+    "histogram": """
+X = te.placeholder((1000,), "int32", name="X")
+k = te.reduce_axis((0, 1000), name="k")
+H = te.compute((16,), lambda b: te.sum(te.const(1, "int32"), axis=k, where=X[k] == b), name="H")
+b = H.op.axis[0]
+s, args = te.create_schedule(H.op), [X, H]""",
     "greatest": """
 A = te.placeholder((16, 24), name="A")
 k = te.reduce_axis((0, 24), name="k")
@@ -146,6 +152,7 @@ PRIMITIVES = {
     "parallel": ("matrix", ""),
     "bind": ("matrix", ""),
     "pragma": ("matrix", ""),
+    "scatter": ("histogram", ""),
     "prefetch": ("matrix", ""),
     "compute_at": ("chain", SPLIT_C),
     "compute_inline": ("chain", ""),
@@ -196,6 +203,12 @@ ILLEGAL = {
         ("pipeline", "s[C].bind(k, te.thread_axis('blockIdx.x'))\ns[C].compute_at(s[D], D.op.axis[0])\ntw.lower(s, args, 'cuda')"),
     ],
     "pragma": [("pipeline", "s[B].pragma(j, 'import_llvm', 1)"), ("pipeline", "s[B].pragma(j, 'unroll', 0)")],
+    "scatter": [
+        ("histogram", "s[H].scatter(k)"),
+        ("pipeline", "s[C].scatter(C.op.axis[0])"),
+        ("histogram", "s[H].scatter(b)\ns[H].reorder(b, k)"),
+        ("histogram", "s[H].scatter(b)\ns[H].split(b, factor=4)"),
+    ],
     "prefetch": [("pipeline", "s[D].prefetch(A, D.op.axis[0], 1)"), ("pipeline", "s[B].prefetch(A, i, 0)")],
     "compute_at": [
         ("pipeline", "s[D].compute_at(s[C], k)"),

@@ -1,7 +1,8 @@
-"""Reductions that blocks of a GPU share: which can be, and what each block's atomic update is. Their loops are made in nest.py."""
+"""Reductions by atomic updates: those that blocks of a GPU share, and those whose threads scatter their terms. Their loops are made in nest.py."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..te.axis import IterVar
@@ -11,12 +12,15 @@ from ..tir.expr import Expr, load
 from ..tir.gpu import ATOMIC_DTYPES
 from ..tir.stmt import Atomic, Stmt
 from ..tir.visit import loads_of
+from .scatter import is_scattered
 
 
-def is_of_blocks(stage: Any, leaf: IterVar) -> bool:
-    """Whether a leaf is reduced, each block having a part."""
+def is_atomic(stage: Any, leaf: IterVar) -> bool:
+    """Whether a leaf is reduced by atomic updates: by blocks, or by threads each of which has another element to update."""
     mark = stage.marks.get(leaf)
-    return leaf.kind == "reduce" and mark is not None and mark.thread is not None and mark.thread.thread_tag.startswith("blockIdx")
+    if leaf.kind != "reduce" or mark is None or mark.thread is None:
+        return False
+    return mark.thread.thread_tag.startswith("blockIdx") or any(is_scattered(stage, each) for each in stage.leaf_iter_vars)
 
 
 def check_atomic(stage: Any, axis: IterVar, tag: str) -> None:
@@ -27,15 +31,27 @@ def check_atomic(stage: Any, axis: IterVar, tag: str) -> None:
         return
     found = f"{reducer.name} of {' and '.join(map(str, dtypes))}"
     known = "; ".join(f"{'sum' if name == 'add' else name} of {', '.join(kinds)}" for name, kinds in ATOMIC_DTYPES.items())
-    raise ScheduleError(f"bind on stage {stage.name}: axis {stage.axis_name(axis)} is reduced, but blocks cannot combine their shares of a {found}: there is "
-                        f"no atomic update for it (there is for {known}); bind it to an index of threads (threadIdx), or use rfactor and bind the new axis "
-                        f"to {tag}")  # fmt: skip
+    of_blocks = tag.startswith("blockIdx")
+    who, instead = ("blocks", "bind it to an index of threads (threadIdx), or ") if of_blocks else ("threads", "do not scatter it, or ")
+    raise ScheduleError(f"bind on stage {stage.name}: axis {stage.axis_name(axis)} is reduced, but {who} cannot combine their shares of a {found}: there is "
+                        f"no atomic update for it (there is for {known}); {instead}use rfactor and bind the new axis to {tag}")  # fmt: skip
 
 
-def check_place(stage: Any, scope: str, init: tuple[Expr, ...] | None, schedule: Any) -> None:
-    """A ScheduleError unless all blocks can reach the result of a stage they share, and what it starts from is known before they run."""
-    axis = next(leaf for leaf in stage.leaf_iter_vars if is_of_blocks(stage, leaf))
-    what = f"stage {stage.name}: its axis {stage.axis_name(axis)} is reduced by blocks ({stage.marks[axis].thread.thread_tag})"
+def check_place(stage: Any, scope: str, init: Sequence[Expr] | None, schedule: Any) -> None:
+    """A ScheduleError unless all who share a reduction can reach its result, and what it starts from is known before they begin."""
+    shared = [leaf for leaf in stage.leaf_iter_vars if is_atomic(stage, leaf)]
+    for leaf in shared:
+        check_atomic(stage, leaf, stage.marks[leaf].thread.thread_tag)
+    axis = next((leaf for leaf in shared if stage.marks[leaf].thread.thread_tag.startswith("blockIdx")), None)
+    if axis is None and stage.attach.kind == "at":
+        if not scope.startswith("shared"):
+            tag = stage.marks[shared[0]].thread.thread_tag
+            raise ScheduleError(f"stage {stage.name}: its axis {stage.axis_name(shared[0])} is bound to {tag}, whose threads update one result, but that is in "
+                                f"memory of scope {scope}; use set_scope('shared')")  # fmt: skip
+        return
+    axis = shared[0] if axis is None else axis
+    tag = stage.marks[axis].thread.thread_tag
+    what = f"stage {stage.name}: its axis {stage.axis_name(axis)} is reduced by {'blocks' if tag.startswith('blockIdx') else 'threads'} ({tag})"
     if stage.threads:
         raise ScheduleError(f"{what}, but env_threads put loops around it, each iteration of which would add the shares again; bind axes of it instead")
     problem = None
@@ -56,9 +72,9 @@ def check_place(stage: Any, scope: str, init: tuple[Expr, ...] | None, schedule:
 
 
 def atomic_update(stage: Any, target: tuple[Any, tuple[Expr, ...]], value: Expr) -> Stmt:
-    """A block's share goes into the result."""
+    """A share goes into the result."""
     buffer, indices = target
-    tags = tuple(stage.marks[leaf].thread.thread_tag for leaf in stage.leaf_iter_vars if is_of_blocks(stage, leaf))
+    tags = tuple(stage.marks[leaf].thread.thread_tag for leaf in stage.leaf_iter_vars if is_atomic(stage, leaf))
     operation = atomic_operation(stage.op.reducer)
     assert operation is not None
     return Atomic(load(buffer, indices), value, operation, tags)

@@ -14,6 +14,7 @@ from ..tir.expr import Expr, add, as_expr, if_then_else, logical_and
 from ..tir.visit import Substitute
 from .placement import SCOPES
 from .relation import Relation
+from .scatter import is_scattered
 from .stage import position_of
 from .trace import primitive
 
@@ -259,9 +260,10 @@ def _check_factoring(stage: Any, axis: IterVar, factor_axis: Any, what: str) -> 
         raise ScheduleError(f"{what}: reducer {op.reducer.name} is declared associative=False, so its order matters and it cannot be factored")
     if isinstance(factor_axis, bool) or not isinstance(factor_axis, int) or not 0 <= factor_axis <= len(op.axis):
         raise ScheduleError(f"{what}: factor_axis must be from 0 to {len(op.axis)}, found {factor_axis!r}")
-    asked = stage.asked_of(axis)
-    if asked is not None:
-        raise ScheduleError(f"{what}: axis {stage.axis_name(axis)} {asked}; factor first, then mark axes of the new stage")
+    for leaf in (axis, *(each for each in stage.leaf_iter_vars if is_scattered(stage, each))):
+        asked = stage.asked_of(leaf)
+        if asked is not None:
+            raise ScheduleError(f"{what}: axis {stage.axis_name(leaf)} {asked}; factor first, then mark axes of the new stage")
     if stage.prefetches:
         prefetched = stage.prefetches[0][0].name
         raise ScheduleError(f"{what}: stage {stage.name} prefetches {prefetched}, which the new stage will read; factor first, then prefetch")

@@ -1,4 +1,4 @@
-"""The primitives that shape loops: split, tile, fuse, reorder, vectorize, unroll, parallel, bind, pragma, prefetch.
+"""The primitives that shape loops: split, tile, fuse, reorder, vectorize, unroll, parallel, bind, pragma, scatter, prefetch.
 
 Each has the same anatomy: check the arguments, check that it is legal, change the stage, record the step (`@primitive`).
 """
@@ -14,6 +14,7 @@ from ..tir.dtype import INT64, whole_number
 from ..tir.errors import ScheduleError
 from .block_reduction import check_atomic
 from .relation import Fuse, Split, at_least_one, ceil_div, product
+from .scatter import SCATTERED, chosen, is_scattered
 from .stage import StageState, position_of
 from .trace import primitive
 
@@ -172,7 +173,8 @@ class LoopPrimitives(StageState):
                 for j in range(16):             for i in range(100):
                     ...                             ...
 
-        Raises ScheduleError if an axis is listed twice, is no leaf of this stage, or the order of an ordered reduction would change.
+        Raises ScheduleError if an axis is listed twice, is no leaf of this stage, or the order of an ordered reduction would change, or a scattered axis would
+        not be innermost.
         """
         if len(axes) == 1 and isinstance(axes[0], (list, tuple)):
             axes = tuple(axes[0])
@@ -189,6 +191,11 @@ class LoopPrimitives(StageState):
             new[place] = axis
         if any(a is not b and "ordered" in (a.kind, b.kind) for a, b in zip(self.leaf_iter_vars, new, strict=True)):
             raise ScheduleError(f"reorder on stage {self.name}: the steps of a scan run in order, so its time axes {self.leaves_text()} stay as they are")
+        loose = next((a for n, a in enumerate(new) if is_scattered(self, a) and not all(is_scattered(self, b) for b in new[n:])), None)
+        if loose is not None:
+            raise ScheduleError(
+                f"reorder on stage {self.name}: axis {self.axis_name(loose)} is scattered, it has no loop; leave it innermost, after the others"
+            )
         reducer = getattr(self.op, "reducer", None)
         if reducer is not None and not reducer.associative:
             before = [a for a in self.leaf_iter_vars if a.kind != "spatial"]
@@ -299,7 +306,7 @@ class LoopPrimitives(StageState):
         mark = self.marks.get(axis)
         if mark is not None and mark.thread is not None:
             raise ScheduleError(f"bind on stage {self.name}: axis {self.axis_name(axis)} is already bound to {mark.thread.thread_tag}")
-        if axis.kind == "reduce" and tag.startswith("blockIdx"):
+        if axis.kind == "reduce" and (tag.startswith("blockIdx") or any(is_scattered(self, leaf) for leaf in self.leaf_iter_vars)):
             check_atomic(self, axis, tag)
         several = tag.startswith("vthread")  # each is a loop of its own
         for other, known in () if several else self.marks.items():
@@ -331,6 +338,35 @@ class LoopPrimitives(StageState):
             raise ScheduleError(f"pragma {name} on stage {self.name}: the value must be {PRAGMAS[name]}, found {value!r}")
         mark = self.mark(axis)
         mark.pragmas = (*((k, v) for k, v in mark.pragmas if k != name), (name, value))
+
+    @primitive("stage")
+    def scatter(self, axis: IterVar) -> None:
+        """Put the terms of a reduction where its condition says, `where=X[k] == b`, instead of trying each b. The axis becomes the innermost one, and goes.
+
+        before -> after, `s[H].scatter(b)`:
+
+            for b in range(16):             for k in range(1000):
+                for k in range(1000):           b = X[k]
+                    if X[k] == b:               if 0 <= b < 16:
+                        H[b] += 1                   H[b] += 1
+
+        Histograms and sums over groups are such reductions. A reduced axis that is bound to blocks or threads of a GPU then updates the elements atomically.
+
+        Raises ScheduleError if the axis is no data-parallel axis of the stage as it was declared, or marked, or the condition does not name one value of it;
+        when lowered, if a stage is computed in it.
+        """
+        self.leaf(axis, "scatter")
+        if position_of(axis, self.op.axis) is None:
+            roots = ", ".join(self.axis_name(a) for a in self.op.axis)
+            raise ScheduleError(f"scatter on stage {self.name}: axis {self.axis_name(axis)} is not one of its data-parallel axes as declared ({roots}), which "
+                                f"a condition names")  # fmt: skip
+        condition = self.op.condition
+        if chosen(condition, axis.var) is None:
+            found = "there is no condition" if condition is None else f"found where={condition}"
+            raise ScheduleError(f"scatter on stage {self.name}: expected a reduction that says which {self.axis_name(axis)} it is for, as "
+                                f"where=X[k] == {self.axis_name(axis)} does, but {found}")  # fmt: skip
+        self._mark_kind(axis, SCATTERED, "scatter")
+        self.leaf_iter_vars = [*(leaf for leaf in self.leaf_iter_vars if leaf is not axis), axis]
 
     @primitive("stage")
     def prefetch(self, tensor: Tensor, axis: IterVar, offset: int = 1) -> None:

@@ -182,7 +182,7 @@ class Emitter:
         else:
             made, guards = StageNest(self, loops, bound), [*loops.guards, *self.stored.guards(loops)]
             nest = made.from_leaf(0, guards)
-            before = Produce(f"{loops.stage.name}.init", made.initial(guards)) if made.blocks else None
+            before = Produce(f"{loops.stage.name}.init", made.initial(guards)) if made.starts_before else None
         for variable, extent in reversed(around):
             nest = For(variable, as_expr(extent), "thread", nest, loops.threads[variable])
         return seq(before, Produce(loops.stage.name, nest, _buffer_pragmas(loops.stage)))

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 from ..te.axis import IterVar
 from ..te.tensor import Tensor
 from ..tir.errors import ScheduleError, ScheduleWarning
-from ..tir.expr import Buffer, Expr, Load, Var, as_expr, load, logical_and
+from ..tir.expr import Buffer, Const, Expr, Load, Var, as_expr, cast, const, le, load, logical_and, lt
 from ..tir.stmt import Allocate, AllReduce, Bind, Combination, For, If, Prefetch, Stmt, Store, seq
-from ..tir.visit import Substitute, loads_of, substitute, substitute_statement
+from ..tir.visit import Substitute, loads_of, substitute, substitute_statement, walk
 from .access import Access
-from .block_reduction import atomic_update, check_place, is_of_blocks
+from .block_reduction import atomic_update, check_place, is_atomic
 from .bounds import Guard, StageLoops, attach_leaf, loop_variable
+from .relation import ceil_div
+from .scatter import SCATTERED, as_position, chosen, is_scattered
 from .stage import position_of
 from .tensorize import Match, Nest, check_guards, check_plain, check_surroundings, intrinsic_at
 
@@ -50,10 +52,15 @@ class StageNest:
         reducing = self.stage.op.reducer is not None
         self.first_reduce = next((n for n, leaf in enumerate(leaves) if leaf.kind != "spatial"), len(leaves)) if reducing else None
         reduced = [leaf for leaf in leaves if leaf.kind == "reduce"] if reducing else []
-        self.blocks = [leaf for leaf in reduced if is_of_blocks(self.stage, leaf)]
-        threads = [leaf for leaf in reduced if self._thread_of(leaf) is not None and not is_of_blocks(self.stage, leaf)]
-        # what each block has one term of needs no sum of its own
-        self.across = [*self.blocks, *threads] if threads or len(self.blocks) < len(reduced) else []
+        self.scattered = [leaf for leaf in leaves if is_scattered(self.stage, leaf)]
+        self.blocks = [leaf for leaf in reduced if is_atomic(self.stage, leaf)]
+        threads = [leaf for leaf in reduced if self._thread_of(leaf) is not None and not is_atomic(self.stage, leaf)]
+        # what each block has one term of needs no sum of its own; what is scattered has none
+        self.across = [*self.blocks, *threads] if threads or (len(self.blocks) < len(reduced) and self.blocks and not self.scattered) else []
+        self.starts_before = bool(self.blocks) and self.stage.attach.kind == "root"  # what it starts from is stored by a kernel of its own
+        self.condition = loops.condition
+        if self.blocks:
+            check_place(self.stage, loops.scope, loops.init, emitter.schedule)
         self.leaves = leaves if not self.across else self._threads_first(leaves)
         self.share: list[Buffer] = []  # of each tensor, what one thread has reduced so far
 
@@ -93,7 +100,7 @@ class StageNest:
             late = [g for g in ready if g.on_reduction]
             ready = [g for g in ready if not g.on_reduction]
             body = self._across_threads(position, [*late, *waiting])
-        elif position == self.first_reduce and not self.blocks and not self._whole_by_intrinsic(position):
+        elif position == self.first_reduce and not self.starts_before and not self._whole_by_intrinsic(position):
             late = [g for g in ready if g.on_reduction]
             ready = [g for g in ready if not g.on_reduction]
             initial = self._initial_values(position, [g for g in waiting if not g.on_reduction])
@@ -110,6 +117,8 @@ class StageNest:
         leaf = self.leaves[position]
         if intrinsic_at(self.stage, leaf) is not None:
             return self._tensorized(position, guards)
+        if self.scattered and leaf is self.scattered[0]:
+            return self._where_chosen(position, guards)
         variable, extent = self.loops.variables[leaf], as_expr(self.loops.extents[leaf])
         kind, mark = "serial", self.stage.marks.get(leaf)
         if mark is not None:
@@ -139,6 +148,39 @@ class StageNest:
         self.bound.discard(variable)
         loop = For(variable, extent, kind, body, self._thread_of(leaf), mark.pragmas if mark is not None else ())
         return self.emitter.keep_rolling(self.stage, leaf, loop)
+
+    def _where_chosen(self, position: int, guards: list[Guard]) -> Stmt:
+        """In the place of scattered loops, the iterations for which the condition can hold, and whether they are iterations of the loops at all."""
+        loops, stage = self.loops, self.stage
+        for leaf in self.leaves[position:]:
+            attached = self.emitter.attached.get((stage, leaf))
+            if attached:
+                raise ScheduleError(f"scatter on stage {stage.name}: stage {attached[0].stage.name} is computed at axis {stage.axis_name(leaf)}, which has no "
+                                    f"loop; attach it to one")  # fmt: skip
+        steps: list[tuple[list[Expr], Var, Expr]] = []  # conditions, and then a variable and its value
+        for leaf in self.leaves[position:]:
+            root, variable = leaf.var, loops.variables[leaf]
+            found = chosen(self.condition, root)
+            if found is None:
+                raise ScheduleError(f"scatter on stage {stage.name}: its condition, {self.condition}, names no {stage.axis_name(leaf)} any more; do not inline "
+                                    f"the stages that it reads")  # fmt: skip
+            self.condition = found.rest
+            value, origin = self.redirect.rewrite(found.value), loops.origin[next(n for n, a in enumerate(stage.op.axis) if a is leaf)]
+            where = as_position(value)
+            where = where - cast(origin, where.dtype)
+            inside = logical_and(le(const(0, where.dtype), where), lt(where, cast(as_expr(loops.extents[leaf]), where.dtype)))
+            if not value.variables <= self.bound:
+                raise ScheduleError(f"scatter on stage {stage.name}: which {stage.axis_name(leaf)} a term is for, {found.value}, depends on an axis that is "
+                                    f"scattered too; scatter one of them")  # fmt: skip
+            steps.append(([*(self.redirect.rewrite(g) for g in found.guards), inside], variable, cast(where, variable.dtype)))
+        self.bound.update(variable for _, variable, _ in steps)
+        body = self.from_leaf_inside(len(self.leaves), guards)
+        self.bound.difference_update(variable for _, variable, _ in steps)
+        for conditions, variable, value in reversed(steps):
+            body = Bind(variable, value, body)
+            for condition in reversed(conditions):
+                body = If(condition, body)
+        return body
 
     def from_leaf_inside(self, position: int, guards: list[Guard]) -> Stmt:
         """As from_leaf, inside the first reduce loop."""
@@ -199,10 +241,9 @@ class StageNest:
 
     def initial(self, guards: Sequence[Guard]) -> Stmt:
         """What a reduction by blocks starts from, in loops of its own over all data-parallel leaves: blocks do not wait, so a kernel before stores it."""
-        check_place(self.stage, self.loops.scope, self.loops.init, self.emitter.schedule)
         leaves = self._spatial(0)
         body = self._in_loops(leaves, [g for g in guards if not g.on_reduction], self._assign(self._start()))
-        if all((self._thread_of(leaf) or "vthread").startswith("vthread") for leaf in leaves):
+        if all(each.thread is None or each.thread.startswith("vthread") for each in walk(body) if isinstance(each, For)):
             body = For(loop_variable("threadIdx.x", 1), as_expr(1), "thread", body, "threadIdx.x")
         return body
 
@@ -316,8 +357,26 @@ class StageNest:
                 kind = mark.kind if mark is not None else "serial"
                 if kind == "parallel" and self.emitter.inside_parallel:
                     kind = "serial"
-                body = For(fresh[placed[number - 1]], extent, kind, body, self._thread_of(leaf))
+                if kind == SCATTERED and leaf is not self.scattered[-1]:
+                    kind = "serial"
+                if kind == SCATTERED:
+                    body = self._shared_out(placed[number - 1], fresh[placed[number - 1]], extent, body)
+                else:
+                    body = For(fresh[placed[number - 1]], extent, kind, body, self._thread_of(leaf))
         return substitute_statement(body, fresh)
+
+    def _shared_out(self, old: Var, variable: Var, extent: Expr, body: Stmt) -> Stmt:
+        """The loop of the last scattered axis, where there is one: the threads that update the elements take turns."""
+        tags = {self._thread_of(leaf): self.loops.extents[leaf] for leaf in self.blocks}
+        counts = [(tag, count) for tag, count in tags.items() if tag is not None and tag.startswith("threadIdx") and isinstance(count, int) and count > 1]
+        if not counts:
+            return For(variable, extent, "serial", body)
+        tag, count = counts[0]
+        step, lane = loop_variable(variable.name, ceil_div(_plain(extent), count)), loop_variable(tag, count)
+        here = step * count + lane
+        body = If(here < extent, substitute_statement(body, {old: here}))
+        steps = ceil_div(_plain(extent), count)
+        return For(step, as_expr(steps), "serial", For(lane, as_expr(count), "thread", body, tag))
 
     def _update(self) -> Stmt:
         """One step of the reduction: combine what is there with the next value."""
@@ -332,8 +391,8 @@ class StageNest:
             update = atomic_update(self.stage, targets[0], terms[0])
         else:
             update = _store_together(targets, op.reducer.combine(now, terms))
-        if self.loops.condition is not None:
-            update = If(self.redirect.rewrite(self.loops.condition), update)
+        if self.condition is not None:
+            update = If(self.redirect.rewrite(self.condition), update)
         return update
 
     def _computed_inside(self, tensor: Tensor, leaf: IterVar) -> bool:
@@ -361,6 +420,10 @@ class StageNest:
                         buffer = node.buffer if access is None else access.buffer
                         found.append(Prefetch(buffer, tuple(indices) if access is None else access.indices(indices)))
         return found
+
+
+def _plain(extent: Expr) -> int | Expr:
+    return int(extent.value) if isinstance(extent, Const) else extent
 
 
 def guarded(guards: Sequence[Guard], body: Stmt) -> Stmt:

@@ -19,7 +19,8 @@ from tilewright import te, tir
 FUNCTIONS = [name for name in te.__all__ if inspect.isfunction(getattr(te, name))]
 OPERATORS = [getattr(operator, name) for name in ("add", "sub", "mul", "floordiv", "mod", "truediv", "lshift", "and_", "eq", "lt")]
 PRIMITIVES = ["split", "tile", "fuse", "reorder", "vectorize", "unroll", "parallel", "bind", "compute_at", "compute_inline", "compute_root", "set_scope"]
-PRIMITIVES += ["storage_align", "transform_layout", "pragma", "prefetch", "double_buffer", "rolling_buffer", "set_store_predicate", "env_threads", "tensorize"]
+PRIMITIVES += ["storage_align", "transform_layout", "pragma", "prefetch", "double_buffer", "rolling_buffer", "set_store_predicate", "env_threads", "tensorize",
+               "scatter"]  # fmt: skip
 LAYOUTS = [
     lambda i: [i], lambda i, j: [j, i], lambda i, j: [i // 4, j, i % 4], lambda i: [i * 2**40], lambda i: i, lambda i: [i / 2], lambda i: [i, "a"],
     lambda i: [None], lambda *i: [], lambda *i: [*i, *i], lambda i, j: [i * 24 + j], lambda i: [i * i],

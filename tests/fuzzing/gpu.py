@@ -67,11 +67,13 @@ class _GpuScheduler(Scheduler):
         if stage.is_scan:
             self.tried(stage.env_threads, [te.thread_axis(self.sizes["threadIdx.x"], "threadIdx.x")])
             return
-        spatial = [a for a in stage.leaf_iter_vars if a.kind == "spatial"]
+        if not self.simple:
+            self.scatter(stage)
+        spatial = [a for a in stage.leaf_iter_vars if a.kind == "spatial" and stage.asked_of(a) is None]
         if len(spatial) > 1 and rng.random() < 0.5:
             fused = self.tried(stage.fuse, *spatial[: rng.randint(2, len(spatial))])
             if fused is not None:
-                spatial = [a for a in stage.leaf_iter_vars if a.kind == "spatial"]
+                spatial = [a for a in stage.leaf_iter_vars if a.kind == "spatial" and stage.asked_of(a) is None]
         if not spatial:
             spatial = [axis for axis in [self.tried(stage.fuse)] if axis is not None] if not stage.leaf_iter_vars else []
         reduced = [a for a in stage.leaf_iter_vars if a.kind == "reduce"]
@@ -159,6 +161,7 @@ class _GpuScheduler(Scheduler):
         rng = self.rng
         if stage.is_scan:
             return
+        self.scatter(stage)
         if rng.random() < 0.5 and self.together(stage):
             self.tried(stage.set_scope, rng.choice(("shared", "shared", "shared.dyn", "warp")))
             if rng.random() < 0.3:
@@ -173,7 +176,7 @@ class _GpuScheduler(Scheduler):
     def together(self, stage: Any) -> bool:
         """Bind parts of the loops to threads."""
         rng = self.rng
-        spatial = [a for a in stage.leaf_iter_vars if a.kind == "spatial"]
+        spatial = [a for a in stage.leaf_iter_vars if a.kind == "spatial" and stage.asked_of(a) is None]
         if not spatial:
             return False
         fused = self.tried(stage.fuse, *spatial) if len(spatial) > 1 else spatial[0]

@@ -311,6 +311,9 @@ class _Builder:
             every = axes + inner
             v = self.value(every, rng.choice((0, 1, 1, 2)))
             where = self.condition(every) if rng.random() < 0.25 else None
+            if where is not None and axes and rng.random() < 0.5:  # each term is for one place along an axis
+                place = self.affine(inner)[0] if rng.random() < 0.5 else self.exact_leaf(inner).e
+                where = rng.choice((lambda: place == axes[-1].e, lambda: te.all(place == axes[0].e, self.condition(every))))()
             init: Any = rng.choice((1, 2)) if rng.random() < 0.2 else None
             kind = rng.choice(("sum", "sum", "sum", "max", "min", "any", "prod", "order"))
             if kind == "any":

@@ -12,6 +12,7 @@ from typing import Any
 
 from tilewright import te
 from tilewright.schedule import Schedule, create_schedule, lower_schedule
+from tilewright.schedule.scatter import is_scattered
 from tilewright.te import Tensor
 from tilewright.tir.errors import ScheduleError, ScheduleWarning, TEError
 from tilewright.tir.stmt import Func
@@ -140,10 +141,11 @@ class Scheduler:
         return reader.is_extern and (not self.unusual or self.rng.random() < 0.95)
 
     def shape(self, stage: Any) -> None:
-        """Splits, tiles, fusions, new orders."""
+        """Splits, tiles, fusions, new orders, of all loops but those that scatter takes the place of."""
         rng = self.rng
+        self.scatter(stage)
         for _ in range(rng.choice((0, 1, 2, 2, 3, 4, 5))):
-            leaves = stage.leaf_iter_vars
+            leaves = [axis for axis in stage.leaf_iter_vars if not is_scattered(stage, axis)]
             kind = rng.random()
             if not leaves:
                 if kind < 0.3:
@@ -279,6 +281,11 @@ class Scheduler:
         self.tried(stage.tensorize, axis, intrinsic)
         if isinstance(intrinsic, str) or intrinsic.name == "dot_u8s8_8x4":
             self.applied["tensorize, ready-made"] += 1
+
+    def scatter(self, stage: Any) -> None:
+        """Terms go where the condition of a reduction says, which may be along one of its axes."""
+        if not stage.is_placeholder and getattr(stage.op, "condition", None) is not None and stage.op.axis and self.rng.random() < 0.7:
+            self.tried(stage.scatter, self.rng.choice(stage.op.axis))
 
     def store(self, stage: Any) -> None:
         """Where the result lives, and how."""

@@ -14,6 +14,7 @@ import pytest
 
 from tilewright import te
 from tilewright.schedule import create_schedule, lower_schedule
+from tilewright.schedule.scatter import chosen
 from tilewright.schedule.trace import PRIMITIVES
 from tilewright.tir.errors import ScheduleError, ScheduleWarning, TilewrightError
 from tilewright.tir.expr import Load
@@ -59,6 +60,13 @@ def rfactor(rng, s, stage):
     if rng.random() < 0.7:
         axis = rng.choice(reduction.split(axis, factor=rng.choice(FACTORS)))
     s.rfactor(reduction.outputs[0], axis, rng.randint(0, len(reduction.op.axis)))
+
+
+def scatter(rng, s, stage):
+    """An axis that a condition names, if there is one."""
+    conditional = [x for x in s.stages if not x.is_placeholder and getattr(x.op, "condition", None) is not None]
+    x, axis = rng.choice([(x, axis) for x in conditional for axis in x.op.axis if chosen(x.op.condition, axis.var) is not None])
+    x.scatter(axis)
 
 
 def pad(rng, s, stage):
@@ -131,6 +139,7 @@ APPLY = {
     "unroll": lambda rng, s, stage: stage.unroll(leaf(rng, stage)),
     "parallel": lambda rng, s, stage: stage.parallel(leaf(rng, stage)),
     "bind": lambda rng, s, stage: stage.bind(leaf(rng, stage, ("spatial",)), te.thread_axis(rng.choice(("blockIdx.x", "threadIdx.x")))),
+    "scatter": scatter,
     "pragma": lambda rng, s, stage: stage.pragma(leaf(rng, stage), "unroll", 4),
     "prefetch": lambda rng, s, stage: stage.prefetch(rng.choice(stage.op.input_tensors), leaf(rng, stage), rng.choice((1, 3))),
     "compute_at": compute_at,
