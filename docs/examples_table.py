@@ -38,6 +38,12 @@ A, B = te.placeholder((5, 30), name="A"), te.placeholder((30,), name="B")
 k = te.reduce_axis((0, 30), name="k")
 C = te.compute((5,), lambda i: te.sum(A[i, k] * B[k], axis=k), name="C")
 s, args = te.create_schedule(C.op), [A, B, C]""",
+    "image": """
+W, X = te.placeholder((4, 8), name="W"), te.placeholder((8, 5, 5), name="X")
+c = te.reduce_axis((0, 8), name="c")
+C = te.compute((4, 3, 5), lambda i, y, x: te.sum(W[i, c] * X[c, y * 2, x], axis=c), name="C")
+i, y, x = C.op.axis
+s, args = te.create_schedule(C.op), [W, X, C]""",
     "outer_sum": """
 A, B = te.placeholder((5, 30), name="A"), te.placeholder((5,), name="B")
 k = te.reduce_axis((0, 30), name="k")
@@ -170,6 +176,7 @@ PRIMITIVES = {
     "cache_write": ("row_sum", ""),
     "rfactor": ("row_sum", ""),
     "pad": ("ragged", ""),
+    "as_matmul": ("image", ""),
 }
 
 # Primitives whose loops are shown also as the generator gets them, after all passes: where the passes do what the primitive asks for.
@@ -313,6 +320,16 @@ ILLEGAL = {
         ("ragged", "s[C].split(k, factor=4)\ns.pad(C, 4, 8)"),
         ("pipeline", "s.pad(D, 4)"),
         ("outer_sum", "s.pad(C, 4, 8)"),
+        ("image", "s.pad(C, 4, 4, 8, 8)"),
+    ],
+    "as_matmul": [
+        ("image", "s.as_matmul(C, [i], [x, x], [c])"),
+        ("image", "s.as_matmul(C, [i], [y, c], [c])"),
+        ("image", "s.as_matmul(C, [i], [y, x], [])"),
+        ("image", "s.as_matmul(C, [i, y], [x], [c])"),
+        ("image", "s[C].parallel(i)\ns.as_matmul(C, [i], [y, x], [c])"),
+        ("pipeline", "s.as_matmul(C, [C.op.axis[0]], [], [k])"),
+        ("symbolic", "s.as_matmul(C, [i], [j], [])"),
     ],
     "scan": [
         ("running", "s[Y].parallel(t)"),

@@ -1,7 +1,7 @@
 """Schedules: how a computation is carried out, as primitives on its stages, and their lowering to loops.
 
-Read in this order: trace, relation, stage, loops, placement, caching, storage, predicate, tensorize, group, schedule, bounds, access, scan_storage,
-nest, lower.
+Read in this order: trace, relation, stage, loops, placement, caching, padding, matrices, storage, predicate, tensorize, group, schedule, bounds, access,
+scan_storage, nest, lower.
 """
 
 from .lower import lower_schedule

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..te.axis import IterVar, same_extent
 from ..tir.errors import ScheduleError
-from ..tir.expr import Const, Expr, Load, Var, add, as_expr, const, eq, le, logical_or, lt, maximum, minimum, sub
+from ..tir.expr import HAS_DIVISION, Const, Expr, Load, Var, add, as_expr, const, eq, le, logical_or, lt, maximum, minimum, sub
 from ..tir.interval import Intervals, constant_upper_bound, interval
 from ..tir.simplify import Analyzer
 from ..tir.visit import Rewriter, Substitute, loads_of, substitute
@@ -388,7 +388,10 @@ def _region(loops: StageLoops, reads: list[tuple[StageLoops, Load]], fixed: set[
         for dimension, index in enumerate(node.indices):
             if whole[dimension]:
                 continue
-            found = None if loads_of(index) else intervals.of(values.rewrite(index))
+            at = values.rewrite(index)
+            if at.holds & HAS_DIVISION:  # an index taken apart and put together again is that index
+                at = analyzer.simplify(at)
+            found = None if loads_of(index) else intervals.of(at)
             if found is None:
                 whole[dimension] = True
                 continue

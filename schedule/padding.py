@@ -60,7 +60,7 @@ class PaddingPrimitive(CachingPrimitives):
             changed[node] = tensor_of_copy(*[padded[i].new for i in node.indices if isinstance(i, Var)])
         name = f"{op.name}.pad"
         sums = ComputeOp(
-            name, [padded[a.var].new for a in op.axis], [_Replace(changed).rewrite(op.body[0])], op.reducer, [padded[a.var].new for a in op.reduce_axis]
+            name, [padded[a.var].new for a in op.axis], [Replace(changed).rewrite(op.body[0])], op.reducer, [padded[a.var].new for a in op.reduce_axis]
         )
         new = self._insert(self.stages.index(stage), sums, name, is_original=False)
         new.attach = new.home = stage.home
@@ -88,11 +88,11 @@ class _Axis:
         return self.size != self.extent
 
 
-def _operands(op: ComputeOp, padded: dict[Var, _Axis], what: str) -> dict[Load, Tensor]:
-    """The factors of the products that are summed, in order, and the tensors they read."""
+def factors(op: ComputeOp, what: str) -> list[Load]:
+    """The factors of the products that are summed, each once, in the order in which they are read; a ScheduleError where it is another computation."""
     if op.reducer is None or not is_sum(op.reducer) or op.condition is not None or op.init is not None or len(op.body) != 1:
-        raise ScheduleError(f"{what}: stage {op.name} is no plain sum (te.sum without where= and init=), and zeros change other results")
-    found: dict[Load, Tensor] = {}
+        raise ScheduleError(f"{what}: stage {op.name} is no plain sum (te.sum without where= and init=) of products")
+    found: dict[Load, None] = {}
     pending: list[Expr] = [op.body[0]]
     while pending:
         e = pending.pop()
@@ -100,11 +100,19 @@ def _operands(op: ComputeOp, padded: dict[Var, _Axis], what: str) -> dict[Load, 
             pending += [e.b, e.a]
         elif isinstance(e, Cast):
             pending.append(e.value)
-        elif isinstance(e, Load) and len(set(e.indices)) == len(e.indices) and all(i in padded for i in e.indices):
-            found[e] = next(t for t in op.input_tensors if t.buffer is e.buffer)
+        elif isinstance(e, Load):
+            found[e] = None
         else:
-            raise ScheduleError(f"{what}: expected a sum of products of tensors that are read at axes, but {op.name} sums {op.body[0]}, where {e} is none")
+            raise ScheduleError(f"{what}: expected a sum of products of tensors, but {op.name} sums {op.body[0]}, where {e} is none")
+    return list(found)
+
+
+def _operands(op: ComputeOp, padded: dict[Var, _Axis], what: str) -> dict[Load, Tensor]:
+    """The factors of the products that are summed, in order, and the tensors they read."""
+    found = {node: next(t for t in op.input_tensors if t.buffer is node.buffer) for node in factors(op, what)}
     for node in found:
+        if len(set(node.indices)) < len(node.indices) or any(i not in padded for i in node.indices):
+            raise ScheduleError(f"{what}: expected tensors that are read at axes, but {op.name} reads {node}")
         for axis in op.reduce_axis:
             if padded[axis.var].grows and axis.var not in set(node.indices):
                 raise ScheduleError(
@@ -126,7 +134,7 @@ def _padded_copy(node: Load, source: Tensor, padded: dict[Var, _Axis]) -> Comput
     return ComputeOp(f"{source.name}.pad", own, (value if condition is None else if_then_else(condition, value, const(0, value.dtype)),))
 
 
-class _Replace(Rewriter):
+class Replace(Rewriter):
     """Loads by other expressions."""
 
     def __init__(self, changed: dict[Load, Expr]):

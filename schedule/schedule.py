@@ -14,7 +14,7 @@ from ..te.tensor import Tensor
 from ..tir.errors import ScheduleError
 from .group import Group, stages_between
 from .loops import LoopPrimitives
-from .padding import PaddingPrimitive
+from .matrices import MatrixPrimitive
 from .stage import Attach, position_of
 from .storage import StoragePrimitives
 from .tensorize import TensorizePrimitive
@@ -25,7 +25,7 @@ class Stage(LoopPrimitives, StoragePrimitives, TensorizePrimitive):
     """One operation in a schedule, with its primitives: `s[T].split(...)`."""
 
 
-class Schedule(PaddingPrimitive):
+class Schedule(MatrixPrimitive):
     """How a computation is carried out. `s[T]` is the stage that computes tensor (or operation) T; `print(s)` shows the stages.
 
     Attributes: `stages` (producers before consumers), `output_stages`, `trace` (the primitives applied so far, as data).

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from .affine import Terms, add_term, build, collect, split_multiples
 from .bounds import Bounds, sum_bounds
 from .dtype import DType
-from .expr import Const, Expr, FloorDiv, FloorMod, Mul, const, floordiv, floormod
+from .expr import Add, Const, Expr, FloorDiv, FloorMod, Mul, add, const, floordiv, floormod
 
 Sum: TypeAlias = "tuple[Terms, int]"
 BoundsOf: TypeAlias = "Callable[[Expr], Bounds]"
@@ -91,8 +91,9 @@ def less_than(terms: Terms, limit: int, bounds: BoundsOf) -> Sum:
     return terms, limit
 
 
-def join_digits(terms: Terms) -> int:
-    """Replace x // c * (c * f) + x % c * f by x * f, as often as it occurs; gives what that adds to the constant."""
+def join_digits(terms: Terms, simplified: Callable[[Expr], Expr]) -> int:
+    """Replace x // c * (c * f) + x % c * f by x * f, and x // c % d * (c * f) + x % c * f by x % (c * d) * f, as often as they occur; gives what that adds to
+    the constant. `simplified` gives the form that a quotient or remainder has in a sum."""
     constant = 0
     remainders: list[Any] = [atom for atom in terms if atom.__class__ is FloorMod]
     while remainders:
@@ -101,27 +102,52 @@ def join_digits(terms: Terms) -> int:
         if factor is None:
             continue
         for high in terms:
-            if _next_digit(high, terms[high], low, factor):
-                del terms[high], terms[low]
-                constant += collect(low.a, factor, terms)
+            if high is low:
+                continue
+            joined = _joined(high, terms[high], low, factor, simplified)
+            if joined is not None:
+                constant += _in_place(terms, high, low, joined, factor)
                 remainders = [atom for atom in terms if atom.__class__ is FloorMod]
                 break
     return constant
 
 
-def _next_digit(high: Any, high_factor: int, low: Any, factor: int) -> bool:
-    """Whether `high` is x // c or x // c * c where `low` is x % c, with the coefficients that make them one number."""
+def _in_place(terms: Terms, high: Expr, low: Expr, joined: Expr, factor: int) -> int:
+    """Puts joined * factor where `high` stood, and takes `low` out; gives what that adds to the constant."""
+    before, constant = list(terms.items()), 0
+    terms.clear()
+    for atom, multiple in before:
+        if atom is high:
+            constant += collect(joined, factor, terms)
+        elif atom is not low:
+            add_term(terms, atom, multiple)
+    return constant
+
+
+def _joined(high: Any, high_factor: int, low: Any, factor: int, simplified: Callable[[Expr], Expr]) -> Expr | None:
+    """With `low` = x % c: x where `high` is x // c or x // c * c, x % (c * d) where it is x // c % d, with the coefficients that make them one number."""
     divisor = low.b
     if divisor.__class__ is not Const:
         if high.__class__ is not Mul or high_factor != factor:
-            return False
+            return None
         whole: Any = high.b if high.a is divisor else high.a if high.b is divisor else None
-        return whole.__class__ is FloorDiv and whole.a is low.a and whole.b is divisor
-    if high.__class__ is not FloorDiv or high_factor != factor * divisor.value:
-        return False
-    if high.a is low.a and high.b is divisor:
+        return low.a if whole.__class__ is FloorDiv and whole.a is low.a and whole.b is divisor else None
+    if high_factor != factor * divisor.value:
+        return None
+    if high.__class__ is FloorDiv:
+        return low.a if _is_quotient(high, low.a, divisor, simplified) else None
+    if high.__class__ is FloorMod and high.b.__class__ is Const:
+        whole, offset = (high.a.a, high.a.b.value) if high.a.__class__ is Add and high.a.b.__class__ is Const else (high.a, 0)
+        if _is_quotient(whole, low.a, divisor, simplified):  # x // c + e is (x + e * c) // c, and x % c is (x + e * c) % c
+            number = add(low.a, const(offset * divisor.value, low.dtype))
+            return simplified(floormod(number, const(divisor.value * high.b.value, low.dtype)))
+    return None
+
+
+def _is_quotient(e: Any, x: Any, divisor: Const, simplified: Callable[[Expr], Expr]) -> bool:
+    """Whether `e` is x // divisor, in one of its forms."""
+    if e.__class__ is FloorDiv and e.a is x and e.b is divisor:
         return True
-    inner = low.a  # x // a // c is written x // (a * c)
-    if inner.__class__ is not FloorDiv or inner.a is not high.a or inner.b.__class__ is not Const or high.b.__class__ is not Const:
-        return False
-    return bool(high.b.value == inner.b.value * divisor.value)
+    if e.__class__ is FloorDiv and x.__class__ is FloorDiv and x.a is e.a and x.b.__class__ is Const and e.b.__class__ is Const:
+        return bool(e.b.value == x.b.value * divisor.value)  # x // a // c is written x // (a * c)
+    return simplified(floordiv(x, divisor)) is e  # (4*i + j) // 168 is written i // 42 where 0 <= j < 4

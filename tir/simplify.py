@@ -204,7 +204,7 @@ class Analyzer(Knowledge):
         terms: Terms = {}
         constant = self._collect(e, 1, terms)
         if len(terms) > 1:
-            constant += join_digits(terms)
+            constant += join_digits(terms, self.simplify)
             if self._ranks:
                 terms = self._by_rank(terms)
         return build(terms, constant, e.dtype)

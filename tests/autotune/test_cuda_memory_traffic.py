@@ -37,6 +37,10 @@ TRAFFIC = [
     ("conv2d", (1, 16, 8, 16, 64, 3, 3), {"padding": 1, "layout": "NHWC"}, 2, 1.0),
     ("conv2d", (1, 16, 32, 32, 64, 1, 1), {}, 1, 1.0),
     ("conv2d", (8, 16, 32, 32, 64, 3, 3), {"padding": 1}, 2, 2.0),  # rows of the patch have two elements in sectors that are otherwise of no use
+    ("conv2d", (1, 16, 16, 16, 64, 3, 3), {"padding": 1, "layout": "NHWC", **HALVES}, 2, 1.0),
+    ("conv2d", (1, 64, 16, 16, 64, 1, 1), {"layout": "NHWC", **INT8}, 2, 1.0),
+    ("conv2d", (1, 64, 16, 16, 64, 1, 1), HALVES, 2, 1.0),
+    ("conv2d", (8, 16, 32, 32, 64, 3, 3), {"padding": 1, **HALVES}, 2, 2.0),  # lines of 64 bytes that begin between sectors
     ("depthwise_conv2d", (8, 16, 64, 64, 3, 3), {"padding": 1}, 2, 1.8),
 ]
 

@@ -15,6 +15,8 @@ EMULATOR = tw.Target("cuda", arch="sm_90", device="emulator", threads=2)
 FAULTS = ("races", "out_of_bounds", "uninitialised", "divergence")
 
 
+HALVES = {"dtype": "float16", "acc_dtype": "float32"}
+INT8 = {"dtype": "int8", "acc_dtype": "int32"}
 ALIGNED: list[tuple[str, tuple, dict]] = [  # sizes of whole vectors and tiles, which other code serves
     ("matmul", (64, 64, 32), {}),
     ("gemv", (5, 2048), {}),
@@ -27,7 +29,20 @@ ALIGNED: list[tuple[str, tuple, dict]] = [  # sizes of whole vectors and tiles, 
     ("conv2d", (1, 16, 8, 16, 64, 3, 3), {"padding": 1, "layout": "NHWC"}),
     ("conv2d", (1, 32, 8, 8, 32, 1, 1), {}),
     ("conv2d_im2col", (1, 16, 8, 8, 32, 3, 3), {"padding": 1}),
+    ("conv2d", (1, 16, 12, 12, 32, 3, 3), {"padding": 1, **HALVES}),
+    ("conv2d", (2, 16, 8, 12, 32, 3, 3), {"padding": 1, "layout": "NHWC", **HALVES}),
+    ("conv2d", (1, 32, 8, 8, 32, 1, 1), {"layout": "NHWC", **INT8}),
+    ("conv2d", (1, 32, 8, 8, 32, 1, 1), {**HALVES}),
 ]
+RAGGED: list[tuple[str, tuple, dict]] = [  # convolutions that tensor cores take, of sizes that divide by nothing
+    ("conv2d", (2, 5, 11, 9, 33, 3, 3), {"padding": 1, "stride": 2, **HALVES}),
+    ("conv2d", (2, 7, 9, 9, 17, 3, 2), {"dilation": 2, **INT8}),
+    ("conv2d", (2, 5, 11, 9, 33, 3, 3), {"padding": 1, "stride": 2, "layout": "NHWC", "dtype": "bfloat16", "acc_dtype": "float32"}),
+    ("conv2d", (2, 7, 9, 9, 17, 3, 2), {"dilation": 2, "layout": "NHWC", **INT8}),
+    ("conv2d_transpose", (1, 6, 5, 7, 19, 3, 3), {"stride": 2, "padding": 1, **HALVES}),
+    ("conv2d", (1, 16, 9, 10, 32, 3, 1), {"groups": 2, "padding": (1, 0), **HALVES}),  # no tensor cores: groups
+]
+CHECKED = [*CASES, *ALIGNED, *RAGGED]
 
 
 def run_checked(candidate, check) -> None:
@@ -40,7 +55,7 @@ def run_checked(candidate, check) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered in sqrt")  # a reference given a negative variance, before positive inputs
-@pytest.mark.parametrize(("name", "sizes", "options"), [*CASES, *ALIGNED], ids=[f"{case[0]}{number}" for number, case in enumerate([*CASES, *ALIGNED])])
+@pytest.mark.parametrize(("name", "sizes", "options"), CHECKED, ids=[f"{case[0]}{number}" for number, case in enumerate(CHECKED)])
 def test_default_and_random_candidates_are_right_and_clean(name: str, sizes: tuple, options: dict) -> None:
     task = autotune.Task(name, sizes, target=EMULATOR, **options)
     check = make_check(task.tensors, task.reference, seed=1)
@@ -51,6 +66,14 @@ def test_default_and_random_candidates_are_right_and_clean(name: str, sizes: tup
             run_checked(task.instantiate(decisions), check)
         except tw.TargetError as error:  # more shared memory than a block can have
             assert "shared" in str(error), error
+
+
+@pytest.mark.parametrize(("name", "sizes", "options"), [case for case in [*ALIGNED, *RAGGED] if "conv2d" in case[0] and "acc_dtype" in case[2]], ids=str)
+def test_convolutions_of_one_group_take_tensor_cores(name: str, sizes: tuple, options: dict) -> None:
+    task = autotune.Task(name, sizes, target=EMULATOR, **options)
+    candidate = task.instantiate({})
+    source = generate(candidate.schedule, candidate.tensors, EMULATOR, name="kernel").source
+    assert ("tw_mma_" in source) == ("groups" not in options)
 
 
 @pytest.mark.parametrize("name", ["matmul", "dense"])

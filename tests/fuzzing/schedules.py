@@ -126,6 +126,11 @@ class Scheduler:
         if rng.random() < 0.3 and not stage.is_placeholder and stage.op.reduce_axis:
             self.tried(self.s.pad, stage.outputs[0], *[rng.choice((1, 3, 4)) for _ in (*stage.op.axis, *stage.op.reduce_axis)])
             return
+        if rng.random() < 0.3 and not stage.is_placeholder and stage.op.reduce_axis:
+            axes = rng.sample(stage.op.axis, len(stage.op.axis))
+            cut = rng.randint(0, len(axes))
+            self.tried(self.s.as_matmul, stage.outputs[0], axes[:cut], axes[cut:], list(stage.op.reduce_axis))
+            return
         if rng.random() < 0.5 and not stage.is_placeholder:
             tensors = list(stage.outputs)
             self.tried(self.s.cache_write, tensors if len(tensors) > 1 or rng.random() < 0.3 else tensors[0], scope)

@@ -19,6 +19,7 @@ from tilewright.schedule.trace import PRIMITIVES
 from tilewright.tir.errors import ScheduleError, ScheduleWarning, TilewrightError
 from tilewright.tir.expr import Load
 from tilewright.tir.interp import interpret, iteration_count
+from tilewright.tir.visit import loads_of
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from evaluate import evaluate
@@ -72,6 +73,16 @@ def scatter(rng, s, stage):
 def pad(rng, s, stage):
     sums = rng.choice([x for x in s.stages if not x.is_placeholder and x.op.reducer is not None])
     s.pad(sums.outputs[0], *[rng.choice(FACTORS) for _ in (*sums.op.axis, *sums.op.reduce_axis)])
+
+
+def as_matmul(rng, s, stage):
+    """Of a product of two, what both are read along counts matrices; now and then more does."""
+    sums = rng.choice([x for x in s.stages if not x.is_placeholder and x.op.reducer is not None])
+    left, right = rng.sample(loads_of(sums.op.body[0]), 2)
+    rows, columns = ([a for a in sums.op.axis if a.var not in other.variables and rng.random() < 0.8] for other in (right, left))
+    columns = [a for a in columns if not any(a is row for row in rows)]
+    terms = list(sums.op.reduce_axis)
+    s.as_matmul(sums.outputs[0], rows, columns, rng.sample(terms, len(terms)))
 
 
 def compute_root(rng, s, stage):
@@ -156,6 +167,7 @@ APPLY = {
     "cache_write": lambda rng, s, stage: s.cache_write(list(stage.outputs), rng.choice(("local", "global"))),
     "rfactor": rfactor,
     "pad": pad,
+    "as_matmul": as_matmul,
 }
 
 

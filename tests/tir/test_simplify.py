@@ -17,6 +17,7 @@ from .evaluation import Generator, evaluate, points, seeds
 
 i, j, k = Var("i", bounds=(0, 7)), Var("j", bounds=(0, 15)), Var("k", bounds=(1, 16))
 f = Var("f", bounds=(0, 6271))  # 2 * 56 * 56
+d = Var("d", bounds=(0, 3))
 n, m = Var("n", bounds=(1, None)), Var("m", bounds=(1, None))
 free = Var("free")
 WORDS, BYTES, FLOATS = (Buffer(name, (16,), kind) for name, kind in (("w", "int32"), ("b", "uint8"), ("a", "float32")))
@@ -44,6 +45,9 @@ WORDS, BYTES, FLOATS = (Buffer(name, (16,), kind) for name, kind in (("w", "int3
         ((i * 128 + j * 8) % 64, "j % 8 * 8"),
         ((i * 128 + j * 8) // 64 * 64 + (i * 128 + j * 8) % 64, "i * 128 + j * 8"),
         ((f // 56 // 56) * 3136 + (f // 56 % 56) * 56 + f % 56, "f"),
+        ((f // 56 % 56) * 56 + f % 56 + i, "f % 3136 + i"),
+        ((f + 32) // 9 * 9 + (f + 32) // 3 % 3 * 3 + (f + 32) % 3, "f + 32"),
+        ((i * 64 + j * 4 + d) // 168 * 168 + (i * 64 + j * 4 + d) // 14 % 12 * 14 + (i * 64 + j * 4 + d) % 14, "i * 64 + j * 4 + d"),
         ((n * 4 + 3) // 4, "n"),
         ((free + 7) // 8, "(free + 7) // 8"),
         ((free + 17) // 8, "(free + 1) // 8 + 2"),

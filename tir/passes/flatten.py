@@ -7,8 +7,9 @@ from typing import ClassVar
 
 from ..dtype import INT32, INT64
 from ..errors import TargetError
-from ..expr import HAS_LOAD, Buffer, Const, Expr, Load, add, as_expr, cast, const, load, maximum, mul
+from ..expr import HAS_DIVISION, HAS_LOAD, Buffer, Const, Expr, Load, add, as_expr, cast, const, load, maximum, mul
 from ..liveness import shared_by_threads
+from ..simplify import Analyzer
 from ..stmt import Allocate, CallIntrinsic, Func, Prefetch, Stmt, Store
 from ..target import Target
 from ..verify import CLOSED, FLAT, TYPED
@@ -44,6 +45,7 @@ class _Flattener(Rewriter):
         self._no_longer_local = no_longer_local
         self._flat: dict[Buffer, Buffer] = {}
         self._strides: dict[Buffer, tuple[Expr, ...]] = {}
+        self._analyzer = Analyzer()
 
     def flat(self, buffer: Buffer) -> Buffer:
         """The one-dimensional buffer in place of `buffer`; itself where it is one."""
@@ -72,6 +74,8 @@ class _Flattener(Rewriter):
                 index = cast(index, INT64)
             term = mul(index, stride)
             total = term if total is None else add(total, term)
+        if total is not None and total.holds & HAS_DIVISION and not total.holds & HAS_LOAD:
+            total = self._analyzer.simplify(total)  # the digits of a number, put together, are neighbours where it is
         return (const(0) if total is None else total,)
 
     def rewrite(self, node: Expr) -> Expr:

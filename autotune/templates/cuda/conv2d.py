@@ -18,11 +18,15 @@ from typing import Any
 from ....schedule.schedule import Schedule, create_schedule
 from ....te.axis import IterVar, thread_axis
 from ....te.library.operator import Operator, pair
+from ....te.tensor_cores import TensorCoreKind
+from ....tir.target import Target
 from ...canonical import constant_shape
 from ...space import Config
 from .conv2d_nhwc import conv2d_nhwc
+from .conv2d_tensor_cores import tensor_core_conv2d
 from .general import general
 from .sums import local_sums
+from .tensor_cores import tensor_core_kind
 from .threads import WARP, bind_blocks, copy_together, multiprocessors, one_axis
 
 _COLUMNS = (8, 16, 32)  # of a tile; a warp has WARP // columns rows of threads
@@ -76,6 +80,9 @@ SMALLEST = Tile(min(_COLUMNS), 1, 1, 1)
 
 def conv2d(cfg: Config, op: Operator) -> Schedule:
     """A schedule for a GPU of te.library.conv2d, quantized_conv2d or conv2d_transpose."""
+    kind = _tensor_core_kind(op, cfg.target)
+    if kind is not None:
+        return tensor_core_conv2d(cfg, op, kind)
     if op.options.get("layout", "NCHW") == "NHWC":
         return conv2d_nhwc(cfg, op)
     out = op.output
@@ -109,6 +116,15 @@ def conv2d(cfg: Config, op: Operator) -> Schedule:
     patch(schedule, image, local, (local, step), tile, op)
     weights_of_tile(schedule, weights, local, (step, q), tile, "corq" if op.name == "conv2d_transpose" else "ocrq")
     return schedule
+
+
+def _tensor_core_kind(op: Operator, target: Target) -> TensorCoreKind | None:
+    """What the tensor cores make of a convolution; None where they cannot."""
+    if op.name not in ("conv2d", "conv2d_transpose") or op.options.get("groups", 1) != 1:
+        return None
+    shape = constant_shape(op.output)
+    channels = shape[3 if op.options.get("layout", "NCHW") == "NHWC" else 1]
+    return tensor_core_kind(op, channels, math.prod(shape) // channels, target)
 
 
 def tile_knobs(

@@ -23,6 +23,7 @@ from ..register_tile import sums_and_weights
 from .tensor_cores import tensor_core_kind, tensor_core_matmul
 from .threads import WARP, bind_blocks, copy_together, multiprocessors, one_axis
 
+_PLAIN = ("matmul", "dense", "batch_matmul")  # whose operands are arguments, and whose result is the sums
 _TERMS = (4, 8, 16, 32)
 _BUFFERS = (1, 2, 3)  # of each panel: with two, the next is read from memory while one is computed with
 _LANES = 4  # elements of one access of a thread
@@ -31,7 +32,8 @@ _SHAPES = [(16, 32, 8), (16, 32, 4), (8, 32, 4), (8, 16, 8), (4, 16, 8), (4, 16,
 
 def matmul(cfg: Config, op: Operator) -> Schedule:
     """[batch,] rows, columns = sum over the reduction of left[.., row, k] * right[.., k, column] (dense: right[column, k])."""
-    kind = tensor_core_kind(op, cfg.target)
+    rows, columns = constant_shape(op.output)[-2:]
+    kind = tensor_core_kind(op, rows, columns, cfg.target) if op.name in _PLAIN else None
     if kind is not None:
         return tensor_core_matmul(cfg, op, kind)
     schedule = create_schedule(op.output.op)

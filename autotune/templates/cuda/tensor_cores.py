@@ -1,18 +1,21 @@
-"""Products of matrices on the tensor cores: matmul, dense and batch_matmul of float16, bfloat16 and int8.
+"""Products of matrices on the tensor cores: matmul, dense and batch_matmul of float16, bfloat16 and int8, and what conv2d_tensor_cores.py makes one of.
 
 A block computes a tile of the result, its warps a part of it each. Panels of both operands go through shared memory, some terms at a time, by
-asynchronous copies that are a few steps ahead; rows there are 16 bytes apart from a multiple of 32, so that the eight rows which ldmatrix reads at once lie
-in different banks. A warp has its part of the sums in registers, as tiles of 16 x 16. Operands are padded with zeros to whole tiles of blocks; where the
-result has others, the sums leave through shared memory, so that what is outside of it can be left out.
+asynchronous copies that are a few steps ahead, or through registers where copies are of less than four bytes; rows there are 16 bytes apart from a multiple
+of 32, so that the eight rows which ldmatrix reads at once lie in different banks. A warp has its part of the sums in registers, as tiles of 16 x 16. Operands
+are padded with zeros to whole tiles of blocks; where the result has others, or another shape, the sums leave through shared memory, so that what is outside
+of it can be left out.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ....schedule.schedule import Schedule, create_schedule
-from ....te.axis import thread_axis
+from ....te.axis import IterVar, thread_axis
 from ....te.library.operator import Operator
 from ....te.tensor import Tensor
 from ....te.tensor_cores import COLUMNS, KINDS, ROWS, TensorCoreKind
@@ -38,10 +41,11 @@ _WIDE = (0, 1)  # of these, a warp has 64 x 64: it reads least from shared memor
 _ROW_BYTES = 16  # what one lane gives ldmatrix the address of
 
 
-def tensor_core_kind(op: Operator, target: Target) -> TensorCoreKind | None:
-    """What the tensor cores of a GPU make of an operator; None where they cannot, or where tiles of 16 x 16 would be mostly empty."""
-    left, right, out = op.args[0], op.args[1], op.output
-    if op.name not in ("matmul", "dense", "batch_matmul") or constant_shape(out)[-2] < ROWS or constant_shape(out)[-1] < COLUMNS:
+def tensor_core_kind(op: Operator, rows: int, columns: int, target: Target) -> TensorCoreKind | None:
+    """What the tensor cores of a GPU make of an operator that is a product of matrices of its two operands; None where they cannot, or where tiles of 16 x 16
+    would be mostly empty. `rows`, `columns`: of the result as a matrix."""
+    left, right, out = op.args
+    if rows < ROWS or columns < COLUMNS:
         return None
     for kind in KINDS.values():
         if kind.name != "tf32" and left.dtype == right.dtype == kind.dtype and out.dtype == kind.sums and target.gpu.capability >= kind.capability:
@@ -49,68 +53,116 @@ def tensor_core_kind(op: Operator, target: Target) -> TensorCoreKind | None:
     return None
 
 
-def tensor_core_matmul(cfg: Config, op: Operator, kind: TensorCoreKind) -> Schedule:
-    """[batch,] rows, columns = sum over the reduction of left[.., row, k] * right[.., k, column] (dense: right[column, k])."""
-    out = op.output
-    schedule = create_schedule(out.op)
-    shape = constant_shape(out)
-    least = 32 if kind.bytes == 1 and op.name != "dense" else COLUMNS  # columns that are a sector of the right operand
-    fitting = [n for n, (i, j, *_) in enumerate(_TILES) if i <= shape[-2] and j <= shape[-1]]
-    fitting = [n for n in fitting if _TILES[n][1] >= least] or fitting
-    tile = cfg.define_knob("tile", fitting, default=_default_tile(shape, fitting, multiprocessors(cfg.target))).val
-    rows, columns, warps_y, warps_x = _TILES[tile]
-    panel = kind.terms * cfg.define_knob("tiles_of_terms", [1, 2, 4], default=2).val
-    steps = -(-constant_shape(op.args[0])[-1] // panel)
-    buffers = cfg.define_knob("buffers", [1, 2, 3, 4], default=max(1, min(steps, 3 if cfg.target.gpu.has_async_copy else 2))).val
+@dataclass(frozen=True)
+class Matrices:
+    """A product of matrices, and where it goes.
+
+    sums      [.., rows, columns] = sum over k of left[.., rows, k] * right[.., k, columns], or right[.., columns, k] (`by_rows`)
+    stage     where the result is stored, element by element: that of `sums`, or one that reads it
+    loops     of that stage: over batches, rows, columns
+    lanes     neighbours along the last axis that lie side by side in memory: of left, right and the result; they divide the extents
+    """
+
+    sums: Tensor
+    left: Tensor
+    right: Tensor
+    stage: Any
+    loops: tuple[IterVar, ...]
+    lanes: tuple[int, int, int]
+    by_rows: bool = False
+
+    def is_copied_ahead(self, target: Target) -> bool:
+        """Whether panels are filled by asynchronous copies, which are of four bytes at least."""
+        return target.gpu.has_async_copy and all(lanes * self.left.dtype.bytes >= 4 for lanes in self.lanes[:2])
+
+
+def tensor_core_product(cfg: Config, schedule: Schedule, kind: TensorCoreKind, product: Matrices) -> None:
+    """Schedules a product of matrices, whose operands may be computed."""
+    shape = constant_shape(product.sums)
+    rows, columns, warps_y, warps_x, panel, buffers, staged = _sizes(cfg, kind, product)
+    threads = {"threadIdx.y": warps_y * warps_x, "threadIdx.x": WARP}
+    warp_tile = rows // warps_y, columns // warps_x
+    padded, *operands = schedule.pad(product.sums, *[1] * (len(shape) - 2), rows, columns, panel)
+    left, right = (next(each for each in operands if source in each.op.input_tensors) for source in (product.left, product.right))
+    for each in (product.sums, product.left, product.right):
+        if not schedule[each].is_placeholder and schedule[each] is not product.stage:
+            schedule[each].compute_inline()
+    tiles = [schedule[schedule.cache_read(each, f"wmma.matrix_{side}", [padded])] for each, side in ((left, "a"), (right, "b"))]
+
+    element, block = _blocks(product.stage, product.loops, rows, columns)
+    if staged:
+        finished = schedule[schedule.cache_read(padded, "shared", [product.sums])]
+        copy_together(product.stage, threads, product.lanes[2], element)
+        finished.compute_at(product.stage, block)
+        finished.storage_align(finished.op.axis[-2], 32, 8)
+        warp = _warp_tiles(finished, list(finished.op.axis[-2:]), warp_tile, kind.store)
+    else:
+        finished = product.stage
+        warp = _warp_tiles(finished, element, warp_tile, kind.store)
+
+    stage, suffix = schedule[padded], "_bt" if product.by_rows else ""
+    stage.compute_at(finished, warp)
+    step, part = _products(stage, panel, kind.terms, f"mma_{kind.name}{suffix}")
+    for fragments, form, inner in ((tiles[0], "a", False), (tiles[1], "bt" if product.by_rows else "b", not product.by_rows)):
+        fragments.compute_at(stage, part)
+        _loaded(fragments, inner, f"mma_{kind.name}_load_{form}")
+    for operand, source, lanes in ((left, product.left, product.lanes[0]), (right, product.right, product.lanes[1])):
+        turned = operand is right and kind.bytes == 1 and not product.by_rows
+        _panel(schedule, operand, source, lanes, threads, kind, turned)
+        schedule[operand].compute_at(stage, step)
+        if buffers > 1:
+            schedule[operand].double_buffer(buffers, product.is_copied_ahead(cfg.target))
+
+
+def _sizes(cfg: Config, kind: TensorCoreKind, product: Matrices) -> tuple[int, int, int, int, int, int, bool]:
+    """Rows and columns of a block, warps along both, terms of a panel, buffers of each panel; whether the sums leave through shared memory."""
+    shape, gpu = constant_shape(product.sums), cfg.target.gpu
+    least = 32 if kind.bytes == 1 and not product.by_rows else COLUMNS  # columns that are a sector of the right operand
+    fitting = [n for n, (i, j, *_) in enumerate(_TILES) if i <= shape[-2] and (least <= j <= shape[-1] or j <= shape[-1] < least)]
+    is_result = product.stage.outputs[0] is product.sums
+
+    def is_staged(tile: int) -> bool:
+        return not is_result or shape[-2] % _TILES[tile][0] != 0 or shape[-1] % _TILES[tile][1] != 0
 
     def fits(tile: int, tiles_of_terms: int, buffers: int) -> bool:
         rows, columns = _TILES[tile][:2]
         panels = buffers * (rows + columns) * (tiles_of_terms * kind.terms * kind.bytes + 2 * _ROW_BYTES)
-        staged = 0 if _is_whole(shape, tile) else rows * (columns + 32) * 4
-        return bool(panels + staged <= cfg.target.gpu.shared_bytes_per_block)
+        return bool(panels + is_staged(tile) * rows * (columns + 32) * 4 <= gpu.shared_bytes_per_block)
 
+    unstaged = [n for n in fitting if n not in _WIDE or not is_staged(n)]  # what is staged leaves room for one block: of more warps then
+    tile = cfg.define_knob("tile", fitting, default=_default_tile(shape, unstaged, multiprocessors(cfg.target))).val
+    panel = kind.terms * cfg.define_knob("tiles_of_terms", [1, 2, 4], default=2).val
+    steps = -(-product.stage.schedule[product.sums].op.reduce_axis[0].dom.extent // panel)
+    buffers = cfg.define_knob("buffers", [1, 2, 3, 4], default=max(1, min(steps, 3 if product.is_copied_ahead(cfg.target) else 2))).val
     cfg.constrain(["tile", "tiles_of_terms", "buffers"], fits)
-    threads = {"threadIdx.y": warps_y * warps_x, "threadIdx.x": WARP}
-    is_dense = op.name == "dense"
+    return *_TILES[tile], panel, buffers, is_staged(tile)
 
-    sums, left, right = schedule.pad(out, *[1] * (len(shape) - 2), rows, columns, panel)
-    left_tile, right_tile = (schedule[schedule.cache_read(each, f"wmma.matrix_{side}", [sums])] for each, side in ((left, "a"), (right, "b")))
-    warp_tile = rows // warps_y, columns // warps_x
-    if not _is_whole(shape, tile):
-        finished = schedule[schedule.cache_read(sums, "shared", [out])]
-        element, block = _blocks(schedule[out], rows, columns)
-        copy_together(schedule[out], threads, math.gcd(shape[-1], 4), element)
-        finished.compute_at(schedule[out], block)
-        finished.storage_align(finished.op.axis[-2], 32, 8)
-        warp = _warp_tiles(finished, list(finished.op.axis[-2:]), warp_tile, kind.store)
-    else:
-        finished = schedule[out]
-        warp = _warp_tiles(finished, _blocks(finished, rows, columns)[0], warp_tile, kind.store)
 
-    stage = schedule[sums]
-    stage.compute_at(finished, warp)
-    step, part = _products(stage, panel, kind.terms, f"mma_{kind.name}{'_bt' if is_dense else ''}")
-    for fragments, form, inner in ((left_tile, "a", False), (right_tile, "bt" if is_dense else "b", not is_dense)):
-        fragments.compute_at(stage, part)
-        _loaded(fragments, inner, f"mma_{kind.name}_load_{form}")
-    for operand, argument in ((left, op.args[0]), (right, op.args[1])):
-        shared, apart = schedule[operand], _ROW_BYTES // kind.bytes
-        shared.set_scope("shared")
-        shared.compute_at(stage, step)
-        if operand is right and kind.bytes == 1 and not is_dense:
-            _turned(schedule, argument, shared, threads)
-            shared.storage_align(shared.op.axis[-1], 2 * apart, apart)
-        else:
-            copy_together(shared, threads, math.gcd(constant_shape(argument)[-1], apart))
-            shared.storage_align(shared.op.axis[-2], 2 * apart, apart)
-        if buffers > 1:
-            shared.double_buffer(buffers, cfg.target.gpu.has_async_copy)
+def tensor_core_matmul(cfg: Config, op: Operator, kind: TensorCoreKind) -> Schedule:
+    """[batch,] rows, columns = sum over the reduction of left[.., row, k] * right[.., k, column] (dense: right[column, k])."""
+    left, right, out = op.args
+    schedule = create_schedule(out.op)
+    most = 16 // kind.bytes
+    lanes = math.gcd(constant_shape(left)[-1], most), math.gcd(constant_shape(right)[-1], most), math.gcd(constant_shape(out)[-1], 4)
+    stage = schedule[out]
+    tensor_core_product(cfg, schedule, kind, Matrices(out, left, right, stage, stage.op.axis, lanes, by_rows=op.name == "dense"))
     return schedule
 
 
-def _blocks(stage: Any, rows: int, columns: int) -> tuple[list[Any], Any]:
+def _panel(schedule: Schedule, operand: Tensor, source: Tensor, lanes: int, threads: dict[str, int], kind: TensorCoreKind, turned: bool) -> None:
+    """An operand in shared memory, padded with zeros."""
+    shared, apart = schedule[operand], _ROW_BYTES // kind.bytes
+    shared.set_scope("shared")
+    if turned:
+        _turned(schedule, source, shared, lanes, threads)
+    else:
+        copy_together(shared, threads, lanes)
+    shared.storage_align(shared.op.axis[-1 if turned else -2], 2 * apart, apart)
+
+
+def _blocks(stage: Any, loops: Sequence[IterVar], rows: int, columns: int) -> tuple[list[Any], Any]:
     """Binds the tiles of the result to blocks. Returns the loops inside a tile, and the innermost one around."""
-    *batch, i, j = stage.op.axis
+    *batch, i, j = loops
     block_i, row = stage.split(i, factor=rows)
     block_j, column = stage.split(j, factor=columns)
     stage.reorder(*batch, block_i, block_j, row, column)
@@ -152,7 +204,7 @@ def _loaded(stage: Any, inner: bool, intrinsic: str) -> None:
     stage.tensorize(a if inner else rest, intrinsic)
 
 
-def _turned(schedule: Schedule, operand: Tensor, stage: Any, threads: dict[str, int]) -> None:
+def _turned(schedule: Schedule, operand: Tensor, stage: Any, lanes: int, threads: dict[str, int]) -> None:
     """An operand of bytes [.., k, j] in shared memory as [.., j, k], as ldmatrix wants it. A thread turns a block of 8 x 4 in its registers; a warp has eight
     of them along j, so that it reads whole sectors, and four along k, so that at most two of its words lie in one bank."""
     batch = len(stage.op.axis) - 2
@@ -169,18 +221,12 @@ def _turned(schedule: Schedule, operand: Tensor, stage: Any, threads: dict[str, 
     stage.unroll(column)
     stage.vectorize(term)
     registers.compute_at(stage, lane)
-    if constant_shape(operand)[-1] % 4 == 0:
+    if lanes % 4 == 0:
         registers.vectorize(registers.op.axis[-1])
-
-
-def _is_whole(shape: tuple[int, ...], tile: int) -> bool:
-    """Whether tiles end where the result does."""
-    return shape[-2] % _TILES[tile][0] == 0 and shape[-1] % _TILES[tile][1] == 0
 
 
 def _default_tile(shape: tuple[int, ...], fitting: list[int], wanted: int) -> int:
     """The largest tile of which there are `wanted`, so as to occupy the multiprocessors; of a small result, one of 64 x 64 or less."""
     *batch, rows, columns = shape
-    fitting = [n for n in fitting if n not in _WIDE or _is_whole(shape, n)]  # what is staged in shared memory leaves room for one block: of more warps then
     enough = [n for n in fitting if math.prod(batch) * -(-rows // _TILES[n][0]) * -(-columns // _TILES[n][1]) >= wanted]
     return enough[0] if enough else next(n for n in fitting if _TILES[n][0] <= 64 and _TILES[n][1] <= 64)
