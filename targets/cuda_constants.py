@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
+from math import gcd, prod
 
 import numpy as np
 
 from ..tir.dtype import DType
-from ..tir.expr import HAS_LOAD, Buffer, Expr, Load, Var
+from ..tir.expr import HAS_LOAD, Buffer, Call, Const, Expr, FloorDiv, Load, Var
 from ..tir.gpu import CONSTANT_BYTES, WARP_SIZE
 from ..tir.kernel import THREAD_INDICES
 from ..tir.stmt import Bind, CallIntrinsic, For, Func, Stmt
@@ -39,14 +40,22 @@ def in_constant_memory(func: Func, constants: Sequence[Buffer]) -> tuple[Buffer,
 
 def _read_apart(func: Func) -> set[Buffer]:
     """The buffers that threads of a warp read at different places, or may."""
-    varying = {var for loop in _kernels(func.body) for var in _varying_indices(loop)}
+    varying = {var: whole for loop in _kernels(func.body) for var, whole in _varying_indices(loop).items()}
 
     def differs(e: Expr) -> bool:
-        return not e.variables.isdisjoint(varying) or bool(e.holds & HAS_LOAD)
+        if e.holds & HAS_LOAD or e in varying:
+            return True
+        if e.variables.isdisjoint(varying):
+            return False
+        if isinstance(e, FloorDiv) or (isinstance(e, Call) and e.name == "truncdiv"):
+            a, b = e.children
+            if isinstance(a, Var) and isinstance(b, Const) and varying.get(a) and int(b.value) % varying[a] == 0:
+                return False
+        return any(differs(child) for child in e.children)
 
     for s in every_statement(func.body):  # outer ones first, so a value's variables are known
         if isinstance(s, Bind) and differs(s.value):
-            varying.add(s.var)
+            varying[s.var] = 0
     found = set()
     for node in walk(func.body):
         if isinstance(node, Load) and any(differs(index) for index in node.indices):
@@ -65,15 +74,18 @@ def _kernels(s: Stmt) -> Iterator[For]:
             yield from _kernels(child)
 
 
-def _varying_indices(kernel: For) -> Iterator[Var]:
-    """The thread indices of a kernel that differ inside a warp, whose threads are neighbours along x, then y, then z."""
+def _varying_indices(kernel: For) -> dict[Var, int]:
+    """The thread indices of a kernel that differ inside a warp, whose threads are neighbours along x, then y, then z; and a number: quotients by its multiples
+    do not differ (0: none is known)."""
     loops = {s.thread: s for s in every_statement(kernel) if isinstance(s, For)}
-    threads = 1
-    for tag in THREAD_INDICES:
-        if tag in loops:
-            if threads % WARP_SIZE:
-                yield loops[tag].var
-            threads *= loops[tag].constant_extent or 1
+    extents = [loops[tag].constant_extent or 1 if tag in loops else 1 for tag in THREAD_INDICES]
+    found = {}
+    for n, tag in enumerate(THREAD_INDICES):
+        before, together = prod(extents[:n]), prod(extents[: n + 1])
+        if tag in loops and before % WARP_SIZE:
+            is_whole = together % WARP_SIZE == 0 or together == prod(extents)
+            found[loops[tag].var] = WARP_SIZE // gcd(before, WARP_SIZE) if is_whole else 0
+    return found
 
 
 def declaration(name: str, type_name: str, kind: DType, content: bytes) -> tuple[str, str]:

@@ -133,6 +133,12 @@ def test_what_the_compiler_makes_of_it(arch, value, cuda_compiler):
         ((16, 4), lambda i, k: (i // 16, k), (4, 12), False),  # two in a warp
         ((8, 4, 2), lambda i, k: (i // 32, k), (2, 12), True),
         ((8, 2, 4), lambda i, k: (i // 16, k), (4, 12), False),
+        ((64,), lambda i, k: (i // 32, k), (2, 12), True),
+        ((64,), lambda i, k: (k, i // 32), (12, 2), True),
+        ((64,), lambda i, k: (i // 16, k), (4, 12), False),
+        ((64,), lambda i, k: (i // 32 + i % 2, k), (4, 12), False),
+        ((16, 4), lambda i, k: (i // 32, k), (2, 12), True),
+        ((16, 4), lambda i, k: (i // 48, k), (2, 12), False),
     ],
 )
 def test_only_what_a_warp_reads_alike(block, index, size, inside):
