@@ -26,6 +26,7 @@ from .c_storage import Captured
 from .constants import ConstantMemory
 from .cuda_constants import ALIGNMENT, declaration, in_constant_memory
 from .cuda_functions import is_taken_from_kernels
+from .cuda_halves import is_half
 from .cuda_helpers import CUDA_HELPERS, INLINE
 from .cuda_launch import GeneratedCuda, KernelLaunch, Number, Parameter
 from .cuda_vectors import CudaVectors
@@ -251,7 +252,7 @@ class CudaGenerator(CudaVectors):
         elif place.kind == "stack" and is_fragment(buffer.scope):
             self.out.line(f"__align__({WIDEST_BYTES}) {kind} {self.names.declare(buffer, buffer.name)}[{size // WARP_SIZE}];")
         elif place.kind == "stack":
-            whole_words = f"__align__({WIDEST_BYTES}) " if buffer.dtype.bytes < 4 else ""  # an intrinsic may read several elements as one
+            whole_words = f"__align__({WIDEST_BYTES}) " if buffer.dtype.bytes < 4 else ""  # an intrinsic, or a vector access, may take several as one
             self.out.line(f"{whole_words}{kind} {self.names.declare(buffer, buffer.name)}[{max(size, 1)}];")
         else:
             raise self.refuse(buffer, "bind_threads")
@@ -265,7 +266,7 @@ class CudaGenerator(CudaVectors):
             return ALIGNMENT
         if buffer in self._workspace or buffer in self._alignments:
             return WIDEST_BYTES  # arguments are checked, the workspace is aligned
-        return None
+        return WIDEST_BYTES if is_half(buffer.dtype) and not is_fragment(buffer.scope) else None  # two in a register, as they are computed
 
     def ask_alignment(self, buffer: Buffer, size: int) -> None:
         self._kernel.alignments[buffer] = max(size, self._kernel.alignments.get(buffer, 1))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
+from ..tir.dtype import DType
 from ..tir.expr import EQ, NE, And, Binary, Broadcast, Call, Cast, Choice, Const, Expr, IfThenElse, Mul, Not, Or
 from ..tir.stmt import Func
 from ..tir.target import Target
@@ -27,9 +28,9 @@ _MASK_OPERATORS: dict[type[Expr], str] = {And: "{} & {}", Or: "{} | {}", NE: "{}
 _ALL = "0xffffffffu"
 
 
-def is_half(e: Expr) -> bool:
-    """Whether a value has 16-bit floats, so that two share a word."""
-    return e.dtype.element in _HALVES
+def is_half(kind: DType) -> bool:
+    """Whether two elements, 16-bit floats, share a word."""
+    return kind.element in _HALVES
 
 
 class CudaHalves(CGenerator):
@@ -92,14 +93,19 @@ class CudaHalves(CGenerator):
         return f"{use(f'tw_{name}2_{element}')}({', '.join(self.word(child, i, lanes) for child in e.children)})"
 
     def is_in_words(self, e: Expr, lanes: LaneSplitter) -> bool:
-        """Whether the lanes of a vector of halves come two at a time: arithmetic, what was read so, and choices among such."""
-        if not is_half(e) or e.dtype.lanes % 2:
+        """Whether the lanes of a vector of halves come two at a time: what was read or rounded so, arithmetic on such, and choices among such. Where all
+        operands come one by one, so do results: they are packed once, in the end."""
+        if not is_half(e.dtype) or e.dtype.lanes % 2:
             return False
-        if e in lanes.words_of or (isinstance(e, Binary | Call) and self._is_native(e)):
+        if e in lanes.words_of:
             return True
-        if isinstance(e, Choice):
-            return any(self.is_in_words(arm, lanes) for arm in (e.then, e.otherwise))
-        return isinstance(e, Cast) and e.value.dtype.element == "float32"
+        if e not in lanes.in_words:
+            if isinstance(e, Cast):
+                lanes.in_words[e] = e.value.dtype.element == "float32"
+            else:
+                operands = (e.then, e.otherwise) if isinstance(e, Choice) else e.children if self._is_native(e) else ()
+                lanes.in_words[e] = any(self.is_in_words(operand, lanes) for operand in operands)
+        return lanes.in_words[e]
 
     def pair_of(self, first: Expr, second: Expr) -> str:
         """Two scalars in one word."""
@@ -135,7 +141,7 @@ class CudaHalves(CGenerator):
                 return
             seen.add((e, stays))
             is_word = self.is_in_words(e, lanes)
-            together = is_word and not isinstance(e, Cast) if is_half(e) else stays and self._is_mask(e)
+            together = is_word and not isinstance(e, Cast) if is_half(e.dtype) else stays and self._is_mask(e)
             for child in e.children:
                 yield from visit(child, together, lazily or (isinstance(e, IfThenElse) and child is not e.condition))
             if is_word and together and not stays and (not lazily or all(load in lanes.lanes_of for load in loads_of(e))):

@@ -1,4 +1,5 @@
-"""Vector expressions lane by lane: CUDA has no arithmetic on vectors, only accesses of up to 16 bytes that move several elements.
+"""Vector expressions lane by lane: CUDA has no arithmetic on vectors (but of two 16-bit floats: cuda_halves.py), only accesses of up to 16 bytes that move
+several elements.
 
     C[ramp] = A[ramp] * 2 + B[i]  ->  const float4 A_at = *(const float4 *)&A[...];  *(float4 *)&C[...] = make_float4(A_at.x * 2.0f + B[i], ...)
 
@@ -78,10 +79,11 @@ def _with_predicate(path: Path, predicate: Expr | None) -> Path | None:
 
 class LaneSplitter:
     """Lane `i` of vector expressions. `lanes_of`: for a vector variable, or what was read or computed as a whole, the scalars of its lanes; `words_of`: of
-    16-bit floats, the words of two lanes each."""
+    16-bit floats, the words of two lanes each; `in_words`: whether others come in words (see cuda_halves.py)."""
 
     def __init__(self, lanes_of: dict[Expr, Sequence[Expr]], words_of: dict[Expr, Sequence[str]]) -> None:
         self.lanes_of, self.words_of = lanes_of, words_of
+        self.in_words: dict[Expr, bool] = {}
         self._known: dict[tuple[Expr, int], Expr] = {}
 
     def lane(self, e: Expr, i: int) -> Expr:

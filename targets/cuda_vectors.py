@@ -34,7 +34,7 @@ class CudaVectors(CudaHalves):
         self._values: dict[Var, Expr] = {}  # of bound integers: what alignment is proved from
 
     def alignment(self, buffer: Buffer) -> int | None:
-        """Hook: bytes that the first element of a buffer is aligned to; None for a buffer in registers, which has no address."""
+        """Hook: bytes that the first element of a buffer is aligned to; None for a buffer in registers whose elements are moved one by one."""
         raise NotImplementedError
 
     def ask_alignment(self, buffer: Buffer, size: int) -> None:
@@ -52,7 +52,7 @@ class CudaVectors(CudaHalves):
             if s.var.dtype.is_integer:
                 self._values[s.var] = substitute(s.value, self._values)
             self.out.line(f"const {kind} {self.names.declare(s.var, s.var.name)} = {value};")
-        elif is_half(s.var) and s.var.dtype.lanes % 2 == 0:
+        elif is_half(s.var.dtype) and s.var.dtype.lanes % 2 == 0:
             splitter = self._read_whole(s.value, in_words=True)
             self._declare_words(s.var, s.value, s.var.name, splitter)
             self._lanes[s.var], self._words[s.var] = splitter.lanes_of[s.var], splitter.words_of[s.var]
@@ -83,7 +83,7 @@ class CudaVectors(CudaHalves):
         if moved is not None and self._move_whole(s, index, moved):
             return
         with self._as_a_block():
-            splitter = self._read_whole(s.value, in_words=moved is not None and is_half(s.value))
+            splitter = self._read_whole(s.value, in_words=moved is not None and is_half(s.value.dtype))
             if moved is not None:
                 self._write_pieces(s, index, moved, splitter)
             else:
@@ -159,7 +159,7 @@ class CudaVectors(CudaHalves):
                 name = self.names.fresh(f"{e.buffer.name}_at")
                 self.out.line(f"const {kind} {name} = {self._guarded(path, self._access(e.buffer, e.indices[0], first, width), kind)};")
                 each += [self._component(name, e.dtype.element, i, width) for i in range(width)]
-                if is_half(e):
+                if is_half(e.dtype):
                     words[e] = [*words.get(e, ()), *(f"{name}.{COMPONENTS[i]}" for i in range(width // 2))]
             known[e] = each
         splitter = LaneSplitter(known, words)
@@ -244,7 +244,7 @@ class CudaVectors(CudaHalves):
     def _write_pieces(self, s: Store, index: Expr, moved: list[tuple[int, int]], splitter: LaneSplitter) -> None:
         made = []
         for first, width in moved:
-            if is_half(s.value):
+            if is_half(s.value.dtype):
                 made.append(f"make_{vector_type(s.buffer.dtype, width)}({', '.join(self.word(s.value, first + i, splitter) for i in range(0, width, 2))})")
             else:
                 made.append(self._made(s.buffer.dtype, [splitter.lane(s.value, first + i) for i in range(width)]))

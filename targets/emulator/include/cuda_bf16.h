@@ -21,9 +21,14 @@ struct __nv_bfloat162_raw {
 typedef __nv_bfloat16 nv_bfloat16;
 typedef __nv_bfloat162 nv_bfloat162;
 
-#define TW_CONVERSIONS(type, name)                                                    \
-  inline __nv_bfloat16 __##name##2bfloat16_rn(type x) { return __nv_bfloat16(x); }  \
-  inline type __bfloat162##name##_rz(__nv_bfloat16 x) { return emulator::to_integer<type>((float)x); }
+#define TW_CONVERSIONS(type, name)                                                                                     \
+  inline __nv_bfloat16 __##name##2bfloat16_rn(type x) { return __nv_bfloat16(x); }                                                   \
+  inline type __bfloat162##name##_rz(__nv_bfloat16 x) { return emulator::to_integer<type>((float)x); }                        \
+  inline type __bfloat162##name##_rn(__nv_bfloat16 x) { return emulator::to_integer<type>(__builtin_rintf((float)x)); }       \
+  inline type __bfloat162##name##_rd(__nv_bfloat16 x) { return emulator::to_integer<type>(__builtin_floorf((float)x)); }      \
+  inline type __bfloat162##name##_ru(__nv_bfloat16 x) { return emulator::to_integer<type>(__builtin_ceilf((float)x)); }
+#define TW_DIRECTED(suffix, direction)                                                                                 \
+  inline __nv_bfloat16 __float2bfloat16_##suffix(float x) { return __nv_bfloat16(__nv_bfloat16_raw{(unsigned short)emulator::BFloat16::narrow_directed(x, direction)}); }
 
 inline __nv_bfloat16 __float2bfloat16(float x) { return __nv_bfloat16(x); }
 inline __nv_bfloat16 __float2bfloat16_rn(float x) { return __nv_bfloat16(x); }
@@ -35,7 +40,13 @@ TW_CONVERSIONS(short, short)
 TW_CONVERSIONS(unsigned short, ushort)
 TW_CONVERSIONS(long long, ll)
 TW_CONVERSIONS(unsigned long long, ull)
+TW_DIRECTED(rz, 0)
+TW_DIRECTED(rd, -1)
+TW_DIRECTED(ru, 1)
 #undef TW_CONVERSIONS
+#undef TW_DIRECTED
+inline signed char __bfloat162char_rz(__nv_bfloat16 x) { return emulator::to_integer<signed char>((float)x); }
+inline unsigned char __bfloat162uchar_rz(__nv_bfloat16 x) { return emulator::to_integer<unsigned char>((float)x); }
 inline unsigned short __bfloat16_as_ushort(__nv_bfloat16 x) { return __nv_bfloat16_raw(x).x; }
 inline short __bfloat16_as_short(__nv_bfloat16 x) { return (short)__nv_bfloat16_raw(x).x; }
 inline __nv_bfloat16 __ushort_as_bfloat16(unsigned short bits) { return __nv_bfloat16(__nv_bfloat16_raw{bits}); }

@@ -23,9 +23,14 @@ typedef __half2 half2;
 typedef __half __nv_half;
 typedef __half2 __nv_half2;
 
-#define TW_CONVERSIONS(type, name)                                                \
-  inline __half __##name##2half_rn(type x) { return __half(x); }                \
-  inline type __half2##name##_rz(__half x) { return emulator::to_integer<type>(__half2float(x)); }
+#define TW_CONVERSIONS(type, name)                                                                                     \
+  inline __half __##name##2half_rn(type x) { return __half(x); }                                                   \
+  inline type __half2##name##_rz(__half x) { return emulator::to_integer<type>((float)x); }                        \
+  inline type __half2##name##_rn(__half x) { return emulator::to_integer<type>(__builtin_rintf((float)x)); }       \
+  inline type __half2##name##_rd(__half x) { return emulator::to_integer<type>(__builtin_floorf((float)x)); }      \
+  inline type __half2##name##_ru(__half x) { return emulator::to_integer<type>(__builtin_ceilf((float)x)); }
+#define TW_DIRECTED(suffix, direction)                                                                                 \
+  inline __half __float2half_##suffix(float x) { return __half(__half_raw{(unsigned short)emulator::Float16::narrow_directed(x, direction)}); }
 
 inline __half __float2half(float x) { return __half(x); }
 inline __half __float2half_rn(float x) { return __half(x); }
@@ -37,10 +42,13 @@ TW_CONVERSIONS(short, short)
 TW_CONVERSIONS(unsigned short, ushort)
 TW_CONVERSIONS(long long, ll)
 TW_CONVERSIONS(unsigned long long, ull)
+TW_DIRECTED(rz, 0)
+TW_DIRECTED(rd, -1)
+TW_DIRECTED(ru, 1)
 #undef TW_CONVERSIONS
-inline int __half2int_rn(__half x) { return emulator::to_integer<int>(__builtin_rintf((float)x)); }
-inline int __half2int_rd(__half x) { return emulator::to_integer<int>(__builtin_floorf((float)x)); }
-inline int __half2int_ru(__half x) { return emulator::to_integer<int>(__builtin_ceilf((float)x)); }
+#undef TW_DIRECTED
+inline signed char __half2char_rz(__half x) { return emulator::to_integer<signed char>((float)x); }
+inline unsigned char __half2uchar_rz(__half x) { return emulator::to_integer<unsigned char>((float)x); }
 inline unsigned short __half_as_ushort(__half x) { return __half_raw(x).x; }
 inline short __half_as_short(__half x) { return (short)__half_raw(x).x; }
 inline __half __ushort_as_half(unsigned short bits) { return __half(__half_raw{bits}); }

@@ -127,6 +127,10 @@ inline TW_SCALAR __hfma_sat(TW_SCALAR a, TW_SCALAR b, TW_SCALAR c) {
   return TW_SCALAR(r > 0 ? r < 1 ? r : 1.0f : 0.0f);
 }
 inline TW_PAIR __hfma2_sat(TW_PAIR a, TW_PAIR b, TW_PAIR c) { return TW_PAIR(__hfma_sat(a.x, b.x, c.x), __hfma_sat(a.y, b.y, c.y)); }
+// a * b + c of complex numbers, in the order of CUDA's
+inline TW_PAIR __hcmadd(TW_PAIR a, TW_PAIR b, TW_PAIR c) {
+  return TW_PAIR(__hfma(__hneg(a.y), b.y, __hfma(a.x, b.x, c.x)), __hfma(a.y, b.x, __hfma(a.x, b.y, c.y)));
+}
 
 #ifdef EMULATOR_ARCH
 EMULATOR_FUNCTION TW_SCALAR atomicAdd(TW_SCALAR* address, TW_SCALAR value) {
@@ -139,15 +143,20 @@ EMULATOR_FUNCTION TW_PAIR atomicAdd(TW_PAIR* address, TW_PAIR value) {
 }
 #endif
 
-// ---- comparisons: of scalars; of pairs, giving a pair of 0 and 1, or whether it holds for both
+// ---- comparisons: of scalars; of pairs, giving a pair of 0 and 1, a mask, or whether it holds for both
+
+#define TW_PAIRWISE(name, both)                                                                                                        \
+  inline TW_PAIR name##2(TW_PAIR a, TW_PAIR b) { return TW_PAIR(TW_SCALAR(name(a.x, b.x) ? 1.0f : 0.0f), TW_SCALAR(name(a.y, b.y) ? 1.0f : 0.0f)); } \
+  inline unsigned name##2_mask(TW_PAIR a, TW_PAIR b) { return (name(a.x, b.x) ? 0xffffu : 0) | (name(a.y, b.y) ? 0xffff0000u : 0); }      \
+  inline bool both(TW_PAIR a, TW_PAIR b) { return name(a.x, b.x) && name(a.y, b.y); }
 
 #define TW_COMPARISON(word, sign)                                                                                                      \
   inline bool __h##word(TW_SCALAR a, TW_SCALAR b) { return (float)a sign(float) b; }                                                  \
-  inline TW_PAIR __h##word##2(TW_PAIR a, TW_PAIR b) { return TW_PAIR(TW_SCALAR(__h##word(a.x, b.x) ? 1.0f : 0.0f), TW_SCALAR(__h##word(a.y, b.y) ? 1.0f : 0.0f)); } \
-  inline bool __hb##word##2(TW_PAIR a, TW_PAIR b) { return __h##word(a.x, b.x) && __h##word(a.y, b.y); }                              \
+  inline bool __h##word##u(TW_SCALAR a, TW_SCALAR b) { return (float)a sign(float) b || (float)a != (float)a || (float)b != (float)b; } \
+  TW_PAIRWISE(__h##word, __hb##word##2)                                                                                                \
+  TW_PAIRWISE(__h##word##u, __hb##word##u2)                                                                                            \
   inline bool operator sign(TW_SCALAR a, TW_SCALAR b) { return __h##word(a, b); }                                                     \
-  inline bool operator sign(TW_PAIR a, TW_PAIR b) { return __hb##word##2(a, b); }                                                     \
-  inline bool __h##word##u(TW_SCALAR a, TW_SCALAR b) { return (float)a sign(float) b || (float)a != (float)a || (float)b != (float)b; }
+  inline bool operator sign(TW_PAIR a, TW_PAIR b) { return __hb##word##2(a, b); }
 
 TW_COMPARISON(eq, ==)
 TW_COMPARISON(lt, <)
@@ -157,11 +166,12 @@ TW_COMPARISON(ge, >=)
 // Ordered, as in CUDA: __hne of a NaN is false; the operator's is true.
 inline bool __hne(TW_SCALAR a, TW_SCALAR b) { return (float)a < (float)b || (float)a > (float)b; }
 inline bool __hneu(TW_SCALAR a, TW_SCALAR b) { return (float)a != (float)b; }
-inline TW_PAIR __hne2(TW_PAIR a, TW_PAIR b) { return TW_PAIR(TW_SCALAR(__hne(a.x, b.x) ? 1.0f : 0.0f), TW_SCALAR(__hne(a.y, b.y) ? 1.0f : 0.0f)); }
-inline bool __hbne2(TW_PAIR a, TW_PAIR b) { return __hne(a.x, b.x) && __hne(a.y, b.y); }
+TW_PAIRWISE(__hne, __hbne2)
+TW_PAIRWISE(__hneu, __hbneu2)
 inline bool operator!=(TW_SCALAR a, TW_SCALAR b) { return __hneu(a, b); }
-inline bool operator!=(TW_PAIR a, TW_PAIR b) { return __hneu(a.x, b.x) && __hneu(a.y, b.y); }
+inline bool operator!=(TW_PAIR a, TW_PAIR b) { return __hbneu2(a, b); }
 inline bool __hisnan(TW_SCALAR x) { return (float)x != (float)x; }
+inline TW_PAIR __hisnan2(TW_PAIR p) { return __hneu2(p, p); }
 inline int __hisinf(TW_SCALAR x) { return __builtin_isinf((float)x) ? (x.bits & 0x8000 ? -1 : 1) : 0; }
 
 // ---- functions, by those of float. The hardware's are approximations too: h2exp and its like are not the same to the last bit.
@@ -194,6 +204,7 @@ TW_FUNCTION(trunc, __builtin_truncf(x))
 #undef TW_SATURATED
 #undef TW_OPERATOR
 #undef TW_COMPARISON
+#undef TW_PAIRWISE
 #undef TW_FUNCTION
 #undef TW_SCALAR
 #undef TW_PAIR

@@ -73,6 +73,15 @@ struct SmallFloat {
     return (code > overflow ? overflow : code) | sign;
   }
 
+  // The nearest number not above x (direction -1), not below it (1), or not beyond it from zero (0).
+  static uint32_t narrow_directed(float x, int direction) {
+    uint32_t code = narrow(x);
+    float value = widen(code);
+    if (direction == 0) direction = x < 0 ? 1 : -1;
+    bool is_beyond = direction < 0 ? value > x : value < x;
+    return is_beyond ? ((code & sign_bit) != 0) == (direction < 0) ? code + 1 : code - 1 : code;
+  }
+
   // As narrow, but what is too large (infinities too) becomes the largest finite number.
   static uint32_t narrow_saturated(float x) {
     uint32_t code = narrow(x);

@@ -64,6 +64,35 @@ CONVERSIONS(float8_e5m2, Float8E5M2, unsigned char)
 ARITHMETIC(float16, __half)
 ARITHMETIC(bfloat16, __nv_bfloat16)
 
+#define PAIRS(name, type, pair, to_float, make)                                                             \\
+    static bool same(type a, type b) { return a == b ? to_float(a) != 0 || 1 / to_float(a) == 1 / to_float(b) : __hisnan(a) && __hisnan(b); } \\
+    static bool same(pair a, pair b) { return same(a.x, b.x) && same(a.y, b.y); }                           \\
+    extern "C" int pairs_##name(int n, const pair *p, const pair *q) {                                      \\
+        for (int i = 0; i < n; ++i) {                                                                       \\
+            type a = p[i].x, b = p[i].y, c = q[i].x, d = q[i].y;                                            \\
+            if (!same(__hadd2_rn(p[i], q[i]), make(__hadd_rn(a, c), b + d))) return 8 * i + 1;              \\
+            if (!same(__hsub2_rn(p[i], q[i]), make(__hsub_rn(a, c), b - d))) return 8 * i + 2;              \\
+            if (!same(__hmul2_rn(p[i], q[i]), make(__hmul_rn(a, c), b * d))) return 8 * i + 3;              \\
+            if (__hlt2_mask(p[i], q[i]) != (a < c ? 0xffffu : 0) + (b < d ? 0xffff0000u : 0)) return 8 * i + 4; \\
+            if (__hgeu2_mask(p[i], q[i]) != (!(a < c) ? 0xffffu : 0) + (!(b < d) ? 0xffff0000u : 0)) return 8 * i + 5; \\
+            if (__hbneu2(p[i], q[i]) != (a != c && b != d) || (to_float(__hisnan2(p[i]).y) == 1) != __hisnan(b)) return 8 * i + 6; \\
+            if (!same(__hcmadd(p[i], q[i], p[i]).x, __hfma(-b, d, __hfma(a, c, a)))) return 8 * i + 7;       \\
+        }                                                                                                   \\
+        return 0;                                                                                           \\
+    }                                                                                                       \\
+    extern "C" void directed_##name(int n, const float *x, type *y) {                                       \\
+        for (int i = 0; i < n; ++i) {                                                                       \\
+            y[3 * i] = __float2##name##_rd(x[i]);                                                           \\
+            y[3 * i + 1] = __float2##name##_ru(x[i]);                                                       \\
+            y[3 * i + 2] = __float2##name##_rz(x[i]);                                                       \\
+        }                                                                                                   \\
+    }
+#define __float2float16_rd __float2half_rd
+#define __float2float16_ru __float2half_ru
+#define __float2float16_rz __float2half_rz
+PAIRS(float16, __half, __half2, __half2float, __halves2half2)
+PAIRS(bfloat16, __nv_bfloat16, __nv_bfloat162, __bfloat162float, __halves2bfloat162)
+
 extern "C" int odds_and_ends() {
     __half2 p = __floats2half2_rn(1.0f, -2.0f), q = __half2half2(__float2half(3.0f));
     p = __hfma2(p, q, __hneg2(q));
@@ -80,6 +109,8 @@ extern "C" int odds_and_ends() {
     float4 v = (float4)__nv_fp8x4_e4m3(float4{1, -2, 448, 0.25f});
     if (v.x != 1 || v.y != -2 || v.z != 448 || v.w != 0.25f) return 8;
     if (sizeof(__half2) != 4 || alignof(__half2) != 4 || sizeof(__nv_fp8x2_e5m2) != 2 || sizeof(__half) != 2) return 9;
+    if (__half2uint_ru(__half(2.25f)) != 3 || __half2short_rd(__half(-2.25f)) != -3 || __half2char_rz(__half(300.0f)) != 127) return 11;
+    if (__bfloat162ll_rn(__nv_bfloat16(2.5f)) != 2 || __bfloat162uchar_rz(__nv_bfloat16(-1.0f)) != 0) return 12;
     __half h = 2;
     h *= 3;
     ++h;
@@ -206,6 +237,31 @@ def test_comparisons(library, name):
     x, y = a.astype("f"), b.astype("f")
     expected = (x == y) | (x != y) << 1 | (x < y) << 2 | (x >= y) << 3 | ((x < y) | (x > y)) << 4 | np.isnan(x) << 5
     np.testing.assert_array_equal(call(getattr(library, f"compare_{name}"), a, b, np.empty(len(a), "i4")), expected)
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_pairs_are_two_of_one(library, name):
+    rng = np.random.default_rng(17)
+    p, q = (rng.integers(0, 1 << 16, 40_000, dtype=np.uint16) for _ in range(2))
+    q[::3] = p[::3]
+    found = getattr(library, f"pairs_{name}")(len(p) // 2, ctypes.c_void_p(p.ctypes.data), ctypes.c_void_p(q.ctypes.data))
+    assert found == 0, (divmod(found, 8), p[found // 8 * 2 :][:2], q[found // 8 * 2 :][:2])
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_directed_rounding(library, name):
+    """Down, up and towards zero: the neighbours of what lies between two values, also beyond the largest and below the least."""
+    dtype = np.dtype(DTYPES[name])
+    values = every(name).astype("f")
+    finite = np.unique(values[np.isfinite(values)])
+    with np.errstate(all="ignore"):
+        x = np.concatenate([finite, ((finite[1:].astype("f8") + finite[:-1]) / 2).astype("f"), [finite[-1] * np.float32(1.0005), np.inf, -np.inf]]).astype("f")
+        x = np.concatenate([x, np.nextafter(x, np.float32(np.inf)), np.nextafter(x, np.float32(-np.inf)), -x])
+        members = np.concatenate([[-np.inf], finite.astype("f8"), [np.inf]])
+        down = members[np.searchsorted(members, x.astype("f8"), "right") - 1]
+        up = members[np.searchsorted(members, x.astype("f8"), "left")]
+    found = call(getattr(library, f"directed_{name}"), x, np.empty((len(x), 3), dtype)).astype("f8")
+    np.testing.assert_array_equal(found, np.stack([down, up, np.where(x > 0, down, up)], 1))
 
 
 def test_pairs_float8_and_bits(library):
