@@ -200,7 +200,7 @@ def _check_leading(what: str, first: Load, distances: Sequence[Expr], start: Exp
     elif not _divides(row, apart) or low is None or low < 0:
         found += f" rows are {apart} elements apart"
     elif not _divides(elements, start):
-        found += f" it begins at element {start}"
+        found += f" it begins at element {start}; declared with its axes the other way round, it may begin at one"
     else:
         return
     raise ScheduleError(f"{what}: expected a matrix in memory that begins at a multiple of {elements} elements ({bytes_} bytes), whose elements lie side by "

@@ -123,7 +123,7 @@ def test_sizes_that_divide_by_nothing(kind, sizes, padded):
     io, jo, i, j = s[C].tile(*C.op.axis, m, n)
     s[C].bind(io, te.thread_axis("blockIdx.y"))
     s[C].bind(jo, te.thread_axis("blockIdx.x"))
-    s[C].bind(j, te.thread_axis((0, n), "threadIdx.x")) if n == 32 else s[C].bind(s[C].split(s[C].fuse(i, j), factor=32)[1], te.thread_axis("threadIdx.x"))
+    s[C].bind(s[C].split(s[C].fuse(i, j), factor=32)[1], te.thread_axis("threadIdx.x"))
     s[staged].compute_at(s[C], jo)
     s[staged].tensorize(s[staged].op.axis[0], product.intrinsic("store"))
     s[sums].set_scope("wmma.accumulator")
@@ -176,7 +176,6 @@ def test_a_batch_of_any_size():
 
 def test_tf32_rounds_its_operands_and_nothing_else():
     """By either set the same numbers: to nearest, ties away from zero, 10 bits of mantissa."""
-    rng = np.random.default_rng(5)
     results = []
     for shape in (None, KINDS["tf32"].shapes[0]):
         product = Product("tf32", shape, shared=("a", "b") if shape is None else ())
@@ -188,7 +187,6 @@ def test_tf32_rounds_its_operands_and_nothing_else():
         np.testing.assert_allclose(c, rounded[0] @ rounded[1], rtol=1e-5, atol=1e-6)
         assert abs(c - a.astype("f8") @ b.astype("f8")).max() > 1e-5  # which float32 would not
         results.append(c)
-    del rng
     np.testing.assert_array_equal(*results)
 
 
@@ -248,15 +246,15 @@ def test_operands_that_are_no_matrices_with_a_leading_dimension():
         s[stages["panel_a"]].transform_layout(lambda i, k: [k, i])
 
     refuse(lambda: build(through_shared, other_order), "other order of rows and columns", "side by side")
-    local = Product()
-    A, B = local.operands()
-    C = local.compute(A, B)
-    s = te.create_schedule(C.op)
-    local.schedule(s, (A, B), C)
-    stage = next(stage for stage in s.stages if stage.scope == "wmma.matrix_a")
-    (made,) = (t for t in [s.cache_read(A, "local", [stage.outputs[0]])])
-    s[made].compute_at(stage, stage.leaf_iter_vars[1])
-    refuse(lambda: tw.build(s, [A, B, C], target=SM_80), "memory of one thread", "aligned to 32 bytes")
+
+
+def test_memory_of_one_thread_is_none_of_a_warp():
+    def through_registers(s, stages):
+        fragment = stages["fragment_a"]
+        copy = s.cache_read(fragment.op.input_tensors[0], "local", [fragment])
+        s[copy].compute_at(s[fragment], s[fragment].leaf_iter_vars[1])
+
+    refuse(lambda: build(Product(), through_registers), "wmma_f16_load_a", "memory of one thread", "aligned to 32 bytes")
 
 
 def test_rows_that_run_backwards():
@@ -292,8 +290,8 @@ def test_what_only_intrinsics_may_touch():
 
 
 def test_a_warp_is_as_wide_as_threads_say():
-    s, args, stages = Product(shared=("a",)).made()
-    s[stages["panel_b"] if "panel_b" in stages else args[2]].env_threads([te.thread_axis((0, 64), "threadIdx.x")])
+    s, args, _ = Product().made()
+    s[args[2]].env_threads([te.thread_axis((0, 64), "threadIdx.x")])
     refuse(lambda: tw.build(s, args, target=SM_80), "threadIdx.x is 64", "32", error=TargetError)
 
 
