@@ -10,7 +10,7 @@ from ....te.axis import thread_axis
 from ....te.library.operator import Operator
 from ...canonical import constant_shape
 from ...space import Config
-from .conv2d import Tile, terms_knob, tile_knobs, weights_of_tile
+from .conv2d import Tile, buffers_knob, terms_knob, tile_knobs, weights_of_tile
 from .general import general
 from .sums import local_sums
 from .threads import WARP, bind, bind_blocks, copy_together
@@ -33,6 +33,7 @@ def conv1d(cfg: Config, op: Operator) -> Schedule:
         return general(cfg, op.args)
     tile = tile_knobs(cfg, (batch, channels, -(-length // WARP), WARP), taps, fits, columns=(WARP,))
     terms = terms_knob(cfg, tile, depth, taps, fits)
+    buffers = buffers_knob(cfg, tile, terms, depth, fits)
 
     n, o, x = stage.op.axis
     block_o, inner_o = stage.split(o, factor=tile.extents[0])
@@ -54,5 +55,7 @@ def conv1d(cfg: Config, op: Operator) -> Schedule:
     line = schedule[schedule.cache_read(image, "shared", [local])]
     line.compute_at(local, step)
     copy_together(line, tile.threads)
-    weights_of_tile(schedule, weights, local, (step, r), tile, "ocr")
+    shared = weights_of_tile(schedule, weights, local, (step, r), tile, "ocr")
+    for copy in (line, shared) if buffers > 1 else ():
+        copy.double_buffer(buffers)
     return schedule

@@ -3,7 +3,8 @@
 A block computes a tile of output channels x rows x columns. For a few input channels at a time, the patch of the image that all its windows together
 cover, and the weights, go through shared memory; the patch serves every tap of the kernel, and is padded (or made from the input in another way) as it is
 copied. A warp has 32 neighbouring positions of the same channels: weights are one value for all its threads and are read four at a time, the image and
-the result are lines. A thread has some rows and some channels of its column in registers.
+the result are lines. A thread has some rows and some channels of its column in registers. What the next terms need is read meanwhile.
+Those that tensor cores can compute are in conv2d_tensor_cores.py.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ _ROWS = (1, 2, 3, 4, 5, 6, 7, 8)  # of a thread
 _CHANNELS = (1, 2, 4, 8, 16)  # of a thread
 _WARPS = (1, 2, 4, 8)  # of a block; each has channels of its own
 _TERMS = (1, 2, 4, 8, 16)  # input channels at a time
+_BUFFERS = (1, 2)
 _RESULTS = 64  # of a thread at most
 _LANES = 4
 _COPY = 12  # instructions that bring an element to shared memory
@@ -102,6 +104,7 @@ def conv2d(cfg: Config, op: Operator) -> Schedule:
         return general(cfg, op.args)
     tile = tile_knobs(cfg, constant_shape(out), taps, fits, group=None if group == channels else group)
     terms = terms_knob(cfg, tile, depth, taps, fits)
+    buffers = buffers_knob(cfg, tile, terms, depth, fits)
     unroll = cfg.define_knob("unroll_taps", [False, True]).val
 
     _, thread = bind_tile(stage, tile)
@@ -113,8 +116,12 @@ def conv2d(cfg: Config, op: Operator) -> Schedule:
     if unroll:
         local.unroll(q)
     image, weights = local.op.input_tensors
-    patch(schedule, image, local, (local, step), tile, op)
-    weights_of_tile(schedule, weights, local, (step, q), tile, "corq" if op.name == "conv2d_transpose" else "ocrq")
+    copies = (
+        patch(schedule, image, local, (local, step), tile, op),
+        weights_of_tile(schedule, weights, local, (step, q), tile, "corq" if op.name == "conv2d_transpose" else "ocrq"),
+    )
+    for copy in copies if buffers > 1 else ():
+        copy.double_buffer(buffers)
     return schedule
 
 
@@ -163,6 +170,14 @@ def terms_knob(cfg: Config, tile: Tile, depth: int, taps: int, fits: Callable[[T
     return int(terms)
 
 
+def buffers_knob(cfg: Config, tile: Tile, terms: int, depth: int, fits: Callable[[Tile, int], bool]) -> int:
+    """How many there are in shared memory of what goes through it: with two, the next terms are read from memory while these are computed with."""
+    default = 2 if depth > terms and fits(tile, 2 * terms) else 1
+    buffers = cfg.define_knob("buffers", _BUFFERS, default=default).val
+    cfg.constrain([*KNOBS, "terms", "buffers"], lambda *chosen: fits(Tile(*chosen[:-2]), chosen[-2] * chosen[-1]) and (chosen[-1] == 1 or depth > chosen[-2]))
+    return int(buffers)
+
+
 def bind_tile(stage: Any, tile: Tile) -> tuple[IterVar, IterVar]:
     """Binds the loops over n, channels, rows, columns; returns the innermost one over blocks and the innermost one over threads."""
     n, o, y, x = stage.op.axis
@@ -179,12 +194,13 @@ def bind_tile(stage: Any, tile: Tile) -> tuple[IterVar, IterVar]:
     return block, column
 
 
-def patch(schedule: Schedule, image: Any, reader: Any, at: tuple[Any, IterVar], tile: Tile, op: Operator) -> None:
-    """What a block needs of the image, in shared memory."""
+def patch(schedule: Schedule, image: Any, reader: Any, at: tuple[Any, IterVar], tile: Tile, op: Operator) -> Any:
+    """What a block needs of the image, in shared memory: that stage."""
     copy = schedule[schedule.cache_read(image, "shared", [reader])]
     copy.compute_at(*at)
     copy.storage_align(copy.op.axis[2], WARP, patch_shape(op, reader, tile)[1] % WARP)
     copy_together(copy, tile.threads)
+    return copy
 
 
 def patch_shape(op: Operator, reader: Any, tile: Tile) -> tuple[int, int]:
@@ -201,8 +217,8 @@ def patch_shape(op: Operator, reader: Any, tile: Tile) -> tuple[int, int]:
     return rows, min(range(width, width + WARP), key=conflict)
 
 
-def weights_of_tile(schedule: Schedule, weights: Any, local: Any, at: tuple[IterVar, IterVar], tile: Tile, order: str) -> None:
-    """Weights in shared memory, by terms, the output channels of a term contiguous; and those of one term in registers.
+def weights_of_tile(schedule: Schedule, weights: Any, local: Any, at: tuple[IterVar, IterVar], tile: Tile, order: str) -> Any:
+    """Weights in shared memory, by terms, the output channels of a term contiguous; and those of one term in registers. Returns the stage of the former.
 
     They lie in memory by output channels. A warp copies 8 neighbouring terms, a sector, of 4 channels: into different banks, since the channels of a term
     take 4 words more than a multiple of 32.
@@ -225,3 +241,4 @@ def weights_of_tile(schedule: Schedule, weights: Any, local: Any, at: tuple[Iter
         lane = registers.split(registers.op.axis[o], factor=lanes)[1]
         registers.reorder(*[axis for axis in registers.leaf_iter_vars if axis is not lane], lane)
         registers.vectorize(lane)
+    return shared
