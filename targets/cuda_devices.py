@@ -5,8 +5,9 @@ from __future__ import annotations
 import ctypes
 import math
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -125,11 +126,9 @@ class Gpu:
         self._name, self._build, self._target = generated.name, build, target
         self._constant_count = len(generated.constants)
         self._is_output = [spec.is_output for spec in (*generated.constants, *generated.arguments)]
-        self._functions: dict[tuple[int, str], Any] = {}
-        self._modules: dict[int, Any] = {}
-        self._constants: dict[tuple[int, int], int] = {}  # (device, position) -> where a constant was copied to
-        self._workspaces: list[tuple[int, int, int]] = []  # (device, bytes, address), kept between calls
+        self._held = _Held()
         self._lock = threading.Lock()
+        weakref.finalize(self, self._held.release).atexit = False  # then the driver takes all back
 
     def run(self, views: Sequence[View], starts: Sequence[Start], workspace_bytes: int) -> None:
         with self._placed(views, workspace_bytes) as (device, addresses, workspace):
@@ -145,14 +144,13 @@ class Gpu:
         ordinals = {view.device for view in views if view.device is not None}
         if len(ordinals) > 1:
             raise ArgumentError(f"{self._name}: arguments are on the GPUs {', '.join(map(str, sorted(ordinals)))}; expected all on one")
-        ordinal = ordinals.pop() if ordinals else 0
-        device = driver(ordinal)
+        device = driver(ordinals.pop() if ordinals else 0)
         with device.current():
             copies: list[tuple[int, int, int]] = []  # (position, address, bytes)
-            workspace = self._take_workspace(ordinal, device, workspace_bytes)
+            workspace = self._take_workspace(device, workspace_bytes)
             try:
-                addresses = [self._address(ordinal, device, position, view, copies) for position, view in enumerate(views)]
-                yield device, addresses, workspace[2]
+                addresses = [self._address(device, position, view, copies) for position, view in enumerate(views)]
+                yield device, addresses, workspace[1]
                 for position, address, size in copies:
                     if self._is_output[position]:
                         device.copy_out(views[position].address, address, size)
@@ -160,33 +158,40 @@ class Gpu:
                     device.synchronize()
             finally:
                 for _, address, _ in copies:
-                    device.free(address)
-                with self._lock:
-                    self._workspaces.append(workspace)
+                    with suppress(TargetError):  # of a context that is lost; why it is has been said
+                        device.free(address)
+                if workspace_bytes:
+                    with self._lock:
+                        self._held.workspaces.setdefault(device, []).append(workspace)
 
-    def _address(self, ordinal: int, device: Driver, position: int, view: View, copies: list[tuple[int, int, int]]) -> int:
+    def _address(self, device: Driver, position: int, view: View, copies: list[tuple[int, int, int]]) -> int:
         size = math.prod(view.shape) * item_bytes(view.dtype)
         if view.device is not None or size == 0:
             return view.address
         if position < self._constant_count:
             with self._lock:
-                if (ordinal, position) not in self._constants:
-                    self._constants[ordinal, position] = device.allocate(size)
-                    device.copy_in(self._constants[ordinal, position], view.address, size)
-                return self._constants[ordinal, position]
+                constants = self._held.constants.setdefault(device, {})
+                if position not in constants:
+                    constants[position] = device.allocate(size)
+                    device.copy_in(constants[position], view.address, size)
+                return constants[position]
         address = device.allocate(size)
         copies.append((position, address, size))
         device.copy_in(address, view.address, size)
         return address
 
-    def _take_workspace(self, ordinal: int, device: Driver, size: int) -> tuple[int, int, int]:
+    def _take_workspace(self, device: Driver, size: int) -> tuple[int, int]:
+        """Bytes and address of memory that no call uses; one that is too small makes room for the new one."""
         if size == 0:
-            return ordinal, 0, 0
+            return 0, 0
         with self._lock:
-            for number, (owner, found, _) in enumerate(self._workspaces):
-                if owner == ordinal and found >= size:
-                    return self._workspaces.pop(number)
-        return ordinal, size, device.allocate(size)
+            workspaces = self._held.workspaces.setdefault(device, [])
+            while workspaces:
+                found, address = workspaces.pop()
+                if found >= size:
+                    return found, address
+                device.free(address)
+        return size, device.allocate(size)
 
     def _ready(self, device: Driver, starts: Sequence[Start], addresses: Sequence[int], workspace: int) -> Callable[[], None]:
         """A function that starts the kernels of a call; nothing is left to be found out when it is called."""
@@ -208,13 +213,13 @@ class Gpu:
         return run
 
     def _function(self, device: Driver, launch: KernelLaunch) -> Any:
-        key = id(device), launch.name
         with self._lock:
-            if key not in self._functions:
-                if id(device) not in self._modules:
-                    self._modules[id(device)] = device.load(self._image(device))
-                self._functions[key] = device.function(self._modules[id(device)], launch.name, launch.dynamic_shared_bytes)
-            return self._functions[key]
+            if device not in self._held.modules:
+                self._held.modules[device] = device.load(self._image(device))
+            functions = self._held.functions.setdefault(device, {})
+            if launch.name not in functions:
+                functions[launch.name] = device.function(self._held.modules[device], launch.name, launch.dynamic_shared_bytes)
+            return functions[launch.name]
 
     def _image(self, device: Driver) -> bytes:
         """The cubin where the GPU can run it: of its own generation, and no newer; PTX, which the driver compiles, on a newer generation."""
@@ -228,15 +233,29 @@ class Gpu:
         return self._build.cubin_path.read_bytes() if same_generation else self._build.ptx_path.read_bytes()
 
     def close(self) -> None:
-        """Modules go when nobody has them; memory is given back."""
+        """What the module has on GPUs is given back, when what was launched is done."""
         with self._lock:
-            held = [(ordinal, address) for ordinal, size, address in self._workspaces if size]
-            held += [(ordinal, address) for (ordinal, _), address in self._constants.items()]
-            for ordinal, address in held:
-                with driver(ordinal).current():
-                    driver(ordinal).free(address)
-            self._workspaces.clear()
-            self._constants.clear()
+            self._held.release()
+
+
+class _Held:
+    """What a module has on each device: it is given back by `close`, or when nobody has the module any more."""
+
+    def __init__(self) -> None:
+        self.modules: dict[Driver, Any] = {}
+        self.functions: dict[Driver, dict[str, Any]] = {}
+        self.constants: dict[Driver, dict[int, int]] = {}  # by position: where they were copied to
+        self.workspaces: dict[Driver, list[tuple[int, int]]] = {}  # (bytes, address), kept between calls
+
+    def release(self) -> None:
+        """Once more does nothing. Nothing can be given back to a context that is lost."""
+        for device in {*self.modules, *self.constants, *self.workspaces}:
+            with suppress(TargetError), device.current():
+                for address in [*self.constants.pop(device, {}).values(), *(address for _, address in self.workspaces.pop(device, []))]:
+                    device.free(address)
+                self.functions.pop(device, None)
+                if device in self.modules:
+                    device.unload(self.modules.pop(device))
 
 
 def measure_on_gpu(
@@ -275,4 +294,5 @@ def measure_on_gpu(
         return TimeResult(tuple(run(number) / number for _ in range(repeat)), number)
     finally:
         if flushed:
-            device.free(flushed)
+            with suppress(TargetError):  # of a context that is lost; why it is has been said
+                device.free(flushed)

@@ -6,6 +6,7 @@ the default stream, in order with theirs. Nothing here knows what a kernel is fo
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import importlib
 import threading
@@ -17,12 +18,12 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from ..tir.errors import TargetError
-from ..tir.gpu import STATIC_SHARED_BYTES
 
 _WITHOUT = (
     "to run kernels on a GPU, install one of the packages pycuda (pip install 'tilewright[cuda]') and cuda-bindings; "
     'without a GPU, build with Target("cuda", device="emulator")'
 )
+_LOST = "; the GPU's context is lost with it: in this process nothing more will run on the GPU"
 
 
 class Driver(Protocol):
@@ -38,6 +39,9 @@ class Driver(Protocol):
 
     def load(self, image: bytes) -> Any:
         """A module from a cubin or PTX."""
+
+    def unload(self, module: Any) -> None:
+        """Give a module up, when its kernels are done. Nobody else has it or a kernel of it."""
 
     def function(self, module: Any, name: str, dynamic_shared_bytes: int) -> Any:
         """A kernel of a module, which may be launched with that much dynamic shared memory."""
@@ -70,7 +74,10 @@ class Driver(Protocol):
         """An event: the moment when what was launched before is done."""
 
     def seconds_between(self, first: Any, second: Any) -> float:
-        """Between two events, waiting for the second."""
+        """Between two events, waiting for the second. Both are given up."""
+
+    def is_lost(self) -> bool:
+        """Whether a kernel failed in a way that leaves the context of no use: until the process ends, every call fails."""
 
 
 class PycudaDriver:
@@ -91,6 +98,7 @@ class PycudaDriver:
             self.capability = 10 * major + minor
             self.l2_bytes = int(device.get_attribute(cuda.device_attribute.L2_CACHE_SIZE))
             self._context = device.retain_primary_context()
+        atexit.register(self._context.detach)  # else its destructor does, as of a context that is not the primary one
 
     @contextmanager
     def _failures(self, what: str, advice: str = "") -> Iterator[None]:
@@ -101,11 +109,13 @@ class PycudaDriver:
         except self._cuda.MemoryError as error:
             raise MemoryError(f"{what}: {error}") from None
         except self._cuda.Error as error:
-            raise TargetError(f"{what}: CUDA driver: {error}{advice}") from None
+            lost = _LOST if hasattr(self, "_context") and self.is_lost() else ""
+            raise TargetError(f"{what}: CUDA driver: {error}{lost}{advice}") from None
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        self._context.push()
+        with self._failures("the primary context"):
+            self._context.push()
         try:
             yield
         finally:
@@ -115,10 +125,13 @@ class PycudaDriver:
         with self._failures("a kernel cannot be loaded"):
             return self._cuda.module_from_buffer(image + b"\0")  # the zero is for PTX
 
+    def unload(self, module: Any) -> None:
+        """The module goes with the last reference, which is the caller's; here its context is current, in whichever thread."""
+
     def function(self, module: Any, name: str, dynamic_shared_bytes: int) -> Any:
         with self._failures(f"kernel {name!r}"):
             function = module.get_function(name)
-            if dynamic_shared_bytes > STATIC_SHARED_BYTES:
+            if dynamic_shared_bytes:  # with the arrays that the source declares it may be more than fits without
                 function.set_attribute(self._cuda.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES, dynamic_shared_bytes)
             return function
 
@@ -129,7 +142,8 @@ class PycudaDriver:
         return int(memory)
 
     def free(self, address: int) -> None:
-        self._allocations.pop(address).free()
+        with self._failures("giving memory back"):
+            self._allocations.pop(address).free()
 
     def copy_in(self, address: int, host_address: int, size: int) -> None:
         with self._failures("copying to the GPU"):
@@ -165,6 +179,14 @@ class PycudaDriver:
             second.synchronize()
             return float(first.time_till(second)) * 1e-3
 
+    def is_lost(self) -> bool:
+        try:
+            with self.current():
+                self._cuda.Context.synchronize()
+        except (self._cuda.Error, TargetError):
+            return True
+        return False
+
 
 class BindingsDriver:
     """`Driver` by cuda-bindings, whose functions are those of the driver and return their status first."""
@@ -177,6 +199,8 @@ class BindingsDriver:
             self._call("the GPU cannot be used", cuda.cuInit, 0)
         except TargetError as error:
             raise TargetError(f"{error}; {_WITHOUT}") from None
+        except RuntimeError as error:  # the driver's library is not there, which cuda-bindings looks for now
+            raise TargetError(f"no GPU can be used (cuda-bindings is installed, but: {error}): {_WITHOUT}") from None
         count = self._call("the GPU cannot be used", cuda.cuDeviceGetCount)
         if count <= ordinal:
             raise TargetError(f"there is no GPU number {ordinal}; the driver sees {count}; {_WITHOUT}")
@@ -200,7 +224,7 @@ class BindingsDriver:
             name = getattr(status, "name", str(int(status)))
             if status == self._cuda.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
                 raise MemoryError(f"{what}: {name}")
-            raise TargetError(f"{what}: CUDA driver: {name}")
+            raise TargetError(f"{what}: CUDA driver: {name}{_LOST if hasattr(self, '_context') and self.is_lost() else ''}")
         return results[0] if results else None
 
     @contextmanager
@@ -215,9 +239,12 @@ class BindingsDriver:
         held = ctypes.create_string_buffer(image)  # ends in the zero that PTX needs
         return self._call("a kernel cannot be loaded", self._cuda.cuModuleLoadData, ctypes.addressof(held))
 
+    def unload(self, module: Any) -> None:
+        self._call("a kernel cannot be given up", self._cuda.cuModuleUnload, module)
+
     def function(self, module: Any, name: str, dynamic_shared_bytes: int) -> Any:
         function = self._call(f"kernel {name!r}", self._cuda.cuModuleGetFunction, module, name.encode())
-        if dynamic_shared_bytes > STATIC_SHARED_BYTES:
+        if dynamic_shared_bytes:
             attribute = self._cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             self._call(f"kernel {name!r}", self._cuda.cuFuncSetAttribute, function, attribute, dynamic_shared_bytes)
         return function
@@ -254,7 +281,17 @@ class BindingsDriver:
 
     def seconds_between(self, first: Any, second: Any) -> float:
         self._call("a kernel failed", self._cuda.cuEventSynchronize, second)
-        return float(self._call("an event", self._cuda.cuEventElapsedTime, first, second)) * 1e-3
+        seconds = float(self._call("an event", self._cuda.cuEventElapsedTime, first, second)) * 1e-3
+        for event in (first, second):
+            self._call("an event", self._cuda.cuEventDestroy, event)
+        return seconds
+
+    def is_lost(self) -> bool:
+        try:
+            with self.current():
+                return bool(int(self._cuda.cuCtxSynchronize()[0]))
+        except TargetError:
+            return True
 
 
 def _bytes_at(address: int, size: int) -> Any:
@@ -278,6 +315,11 @@ def driver(ordinal: int = 0) -> Driver:
             made, module = _installed()
             _drivers[ordinal] = made(module, ordinal)
         return _drivers[ordinal]
+
+
+def gpu_is_lost() -> bool:
+    """Whether a GPU that this process has used is of no more use to it, because a kernel failed; another process can use it."""
+    return any(device.is_lost() for device in list(_drivers.values()))
 
 
 def _installed() -> tuple[type[PycudaDriver] | type[BindingsDriver], ModuleType]:

@@ -106,6 +106,10 @@ def pycuda_driver(gpu: FakeGpu) -> Any:
             if gpu.fails_next:
                 raise Error("an illegal memory access was encountered")
 
+        @staticmethod
+        def detach() -> None:
+            gpu.log.append("detach")
+
     class Device:
         def __init__(self, ordinal: int) -> None:
             gpu.log.append(f"device {ordinal}")
@@ -205,6 +209,15 @@ def bindings_driver(gpu: FakeGpu) -> Any:
         gpu.images.append(ctypes.string_at(address, 4))
         return ok, "module"
 
+    def unload(module: str) -> tuple[Any]:
+        gpu.need_context()
+        gpu.log.append("unload")
+        return (ok,)
+
+    def destroy(event: Any) -> tuple[Any]:
+        del event.time
+        return (ok,)
+
     def get_function(module: str, name: bytes) -> tuple[Any, int]:
         functions[len(functions)] = name.decode(), 0
         return ok, len(functions) - 1
@@ -264,7 +277,8 @@ def bindings_driver(gpu: FakeGpu) -> Any:
         cuDeviceGetCount=lambda: (ok, gpu.count), cuDeviceGet=lambda ordinal: (ok, ordinal),
         cuDeviceGetName=lambda size, device: (ok, b"Fake GPU\0\0"), cuDeviceGetAttribute=lambda attribute, device: (ok, attribute),
         cuDevicePrimaryCtxRetain=lambda device: (ok, "primary"), cuCtxPushCurrent=push, cuCtxPopCurrent=pop, cuModuleLoadData=load,
-        cuModuleGetFunction=get_function, cuFuncSetAttribute=set_attribute, cuMemAlloc=allocate, cuMemFree=free, cuMemcpyHtoD=copy_in,
+        cuModuleGetFunction=get_function, cuModuleUnload=unload, cuEventDestroy=destroy, cuFuncSetAttribute=set_attribute, cuMemAlloc=allocate,
+        cuMemFree=free, cuMemcpyHtoD=copy_in,
         cuMemcpyDtoH=copy_out, cuMemsetD8=fill, cuLaunchKernel=launch, cuCtxSynchronize=synchronize, cuEventCreate=lambda flags: (ok, SimpleNamespace()),
         cuEventRecord=record, cuEventSynchronize=lambda event: (ok,), cuEventElapsedTime=lambda a, b: (ok, (b.time - a.time) * 1e3),
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 
 import numpy as np
@@ -119,6 +120,22 @@ def test_symbolic_sizes(gpu):
     launches = len(gpu.log)
     module(np.ones(0, "f"), np.zeros(0, "f"))
     assert len(gpu.log) == launches, "an empty grid is not launched"
+
+
+def test_calls_leave_nothing_behind(gpu):
+    """Neither of a call without a workspace, nor of a workspace that is too small by now; what a module has goes with it."""
+    module = on(gpu, scaled())
+    for _ in range(3):
+        module(np.ones(4096, "f"), np.zeros(4096, "f"))
+    assert module._device._held.workspaces == {}
+    symbolic = on(gpu, scaled(None, stages=2))
+    gpu.programs = gpu.programs[1:]
+    for n in (256, 4096, 1024):
+        symbolic(np.ones(n, "f"), np.zeros(n, "f"))
+    assert [room.nbytes for room in gpu.memory.values()] == [4 * 4096]
+    del symbolic
+    gc.collect()
+    assert gpu.memory == {} and gpu.contexts == 0
 
 
 def test_much_shared_memory_is_asked_for(gpu):
