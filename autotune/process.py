@@ -27,6 +27,7 @@ from typing import Any
 from ..tir import config
 
 START_TIMEOUT_S = 60.0  # a child imports NumPy and this package first; a loaded machine takes its time
+_END_TIMEOUT_S = 10.0
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _BOOT = "import importlib, json, sys; sys.path[:] = json.loads(sys.argv[1]); importlib.import_module(sys.argv[2]).main(int(sys.argv[3]))"
 
@@ -149,7 +150,8 @@ class Worker:
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # one whose kernel hangs ends when the GPU's driver lets it
+            self._process.wait(_END_TIMEOUT_S)
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()

@@ -5,10 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tilewright.autotune import runner as runner_module
 from tilewright.autotune.process import Reply, WorkerPool
 from tilewright.autotune.verify import Check
 from tilewright.targets.generated import ArgumentSpec, Generated
 from tilewright.targets.module import compile_module
+from tilewright.tir.errors import TargetError
 from tilewright.tir.target import Target
 
 N = 64
@@ -97,3 +99,19 @@ def test_a_slow_candidate_is_not_timed_with_care(runner: WorkerPool) -> None:
 def test_candidates_are_compared_in_turns(runner: WorkerPool) -> None:
     (reply,) = runner.map([{"libraries": [library("right"), library("wrong")], "rounds": 4, "min_repeat_ms": 0.5}], 60)
     assert [len(repeats) for repeats in reply.data["repeats"]] == [4, 4]
+
+
+def test_a_gpu_that_is_lost_ends_the_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Else every candidate after the one that failed would fail too; one that is refused costs itself only."""
+    check = Check((np.zeros(N, "f"),), (True,), exact=True)
+    answer = runner_module.start({"check": check.save(tmp_path)}, lambda stage: None)
+
+    def refuse(path: str) -> None:
+        raise TargetError("a kernel failed")
+
+    monkeypatch.setattr(runner_module, "load_module", refuse)
+    with pytest.raises(TargetError, match="a kernel failed"):
+        answer({"library": "x"})
+    monkeypatch.setattr(runner_module, "gpu_is_lost", lambda: True)
+    with pytest.raises(SystemExit, match="a kernel failed"):
+        answer({"library": "x"})
