@@ -1,312 +1,159 @@
-"""On a GPU: every operator of te.library checked against its NumPy reference, then speeds beside PyTorch's (cuBLAS, cuDNN, SDPA) and the memory's bandwidth.
+"""On a GPU: every operator of te.library checked against its NumPy reference, and speeds beside PyTorch's (cuBLAS, cuDNN, SDPA) and the memory's bandwidth.
 
-    python benchmarks/gpu.py [--checks | --speed] [--only WORD] [--json FILE] [--limit-s 480]
+    python benchmarks/gpu.py [--checks | --speed] [--only WORD] [--out FOLDER] [--limit-s 450]
     python benchmarks/gpu.py --checks --emulator        # the checks without a GPU
 
-Needs NumPy, a CUDA compiler (nvcc or NVRTC) and pycuda or cuda-bindings; PyTorch only for the second half. Kernels are those of default_schedule: nothing
-is tuned. All times are the GPU's own, by events in one stream, contenders in turn, with the L2 cache flushed before each call; the figure is the least of
-the rounds' means. A ratio above 1 means that ours is faster. Ends with status 1 if anything is wrong or missing, after all rows; rows for which no time is
-left are said.
+Needs NumPy, a CUDA compiler (nvcc or NVRTC) and pycuda or cuda-bindings; PyTorch only for speeds. Kernels are those of default_schedule: nothing is
+tuned. All are compiled first, by all processors; then the rows run one after the other, the most telling first: checks of the operators that are timed,
+speeds, the other checks. They run in a process of their own (gpu_rows.py): one whose kernel fails or hangs is ended, and the next row gets a new one.
+A ratio above 1 means that ours is faster. What is known is printed, and written to FOLDER/results.json, row by row. Ends with status 1 if anything is
+wrong or missing; rows for which no time is left are said.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
-import traceback
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-import numpy as np
+from gpu_rows import CHECKS, COPY, SPEEDS, Row
 
-import tilewright as tw
-from tilewright import te
-from tilewright.autotune import default_schedule
-from tilewright.autotune.task import declare_operator
-from tilewright.autotune.verify import make_check
-from tilewright.targets.cuda_devices import measure_on_gpu
-from tilewright.targets.cuda_driver import driver
-from tilewright.te.library.operator import Operator
-from tilewright.tir.gpu import GPUS
+from tilewright.autotune.process import Reply, WorkerPool
+from tilewright.tir.target import usable_cpus
 
-try:
-    import torch
-except ImportError:  # the checks need none
-    torch = None  # type: ignore[assignment]
-
-# operator, sizes, options: odd shapes and every dtype that has a way of its own; small, since NumPy computes the references
-CHECKS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
-    ("matmul", (257, 129, 65), {}),
-    ("matmul", (256, 256, 256), {}),
-    ("matmul", (256, 256, 256), {"dtype": "float16", "acc_dtype": "float32"}),
-    ("matmul", (100, 72, 40), {"dtype": "float16", "acc_dtype": "float32"}),
-    ("matmul", (128, 128, 128), {"dtype": "bfloat16", "acc_dtype": "float32"}),
-    ("matmul", (128, 128, 128), {"dtype": "int8", "acc_dtype": "int32"}),
-    ("matmul", (65, 33, 17), {"dtype": "float64"}),
-    ("batch_matmul", (3, 65, 33, 48), {}),
-    ("dense", (33, 100, 64), {}),
-    ("gemv", (301, 1000), {}),
-    ("conv1d", (2, 8, 50, 16, 3), {"padding": 1}),
-    ("conv2d", (2, 8, 14, 14, 16, 3, 3), {"padding": 1}),
-    ("conv2d", (1, 16, 15, 13, 24, 3, 3), {"stride": 2}),
-    ("conv2d", (1, 12, 10, 10, 8, 3, 3), {"layout": "NHWC", "padding": 1}),
-    ("conv2d", (1, 8, 12, 12, 16, 3, 3), {"padding": 1, "groups": 4}),
-    ("conv2d_im2col", (1, 8, 12, 12, 16, 3, 3), {"padding": 1}),
-    ("conv2d_transpose", (1, 8, 7, 7, 6, 3, 3), {"stride": 2, "padding": 1}),
-    ("conv2d_winograd", (1, 8, 12, 12, 16), {}),
-    ("depthwise_conv2d", (1, 24, 15, 15, 3, 3), {"padding": 1}),
-    ("quantized_matmul", (65, 48, 64), {}),
-    ("quantized_conv2d", (1, 8, 12, 12, 16, 3, 3), {"padding": 1}),
-    ("int4_matmul", (33, 48, 128), {}),
-    ("pool2d", (2, 8, 15, 15, "max", 3), {"stride": 2, "padding": 1}),
-    ("pool2d", (2, 8, 14, 14, "avg", 2), {}),
-    ("softmax", (37, 1000), {}),
-    ("softmax", (16, 128), {"dtype": "float16"}),
-    ("layer_norm", (33, 768), {"affine": True}),
-    ("rms_norm", (33, 513), {}),
-    ("batch_norm", (2, 16, 9, 9), {}),
-    ("relu", (1000, 33), {}),
-    ("gelu", (1000, 33), {}),
-    ("silu", (1000, 33), {"dtype": "bfloat16"}),
-    ("transpose", (3, 65, 130), {}),
-    ("sum", (65, 1001), {}),
-    ("argmax", (65, 1001), {}),
-    ("attention", (1, 2, 128, 128, 64), {}),
-    ("attention", (2, 4, 77, 77, 32), {"causal": True, "kv_heads": 2}),
-    ("attention", (1, 2, 64, 64, 64), {"dtype": "float16"}),
-    ("flash_attention", (1, 2, 128, 128, 64), {}),
-    ("flash_attention", (2, 4, 96, 64, 32), {"causal": True}),
-]
-
-
-@dataclass
-class Speed:
-    """A row of the second half: the operator, what PyTorch is asked for the same, and what the work counts in."""
-
-    name: str
-    operator: str
-    sizes: tuple[Any, ...]
-    options: dict[str, Any]
-    peer: Callable[[Sequence[Any]], Any]
-    unit: str = "GFLOP/s"
-
-
-def _attention(tensors: Sequence[Any]) -> Any:
-    return torch.nn.functional.scaled_dot_product_attention(*tensors)
-
-
-_HALF = {"dtype": "float16", "acc_dtype": "float32"}
-SPEEDS = [
-    *(Speed(f"matmul fp32 {n}", "matmul", (n, n, n), {}, lambda t: torch.matmul(*t)) for n in (1024, 2048, 4096)),
-    *(Speed(f"matmul fp16 {n}", "matmul", (n, n, n), _HALF, lambda t: torch.matmul(*t)) for n in (1024, 2048, 4096)),
-    Speed("matmul int8 2048", "matmul", (2048, 2048, 2048), {"dtype": "int8", "acc_dtype": "int32"}, lambda t: torch._int_mm(*t)),
-    Speed("conv2d 64x56x56 3x3", "conv2d", (8, 64, 56, 56, 64, 3, 3), {"padding": 1}, lambda t: torch.nn.functional.conv2d(*t, padding=1)),
-    Speed("conv2d 256x14x14 3x3", "conv2d", (8, 256, 14, 14, 256, 3, 3), {"padding": 1}, lambda t: torch.nn.functional.conv2d(*t, padding=1)),
-    Speed("softmax 4096x1024", "softmax", (4096, 1024), {}, lambda t: torch.softmax(t[0], -1), "GB/s"),
-    Speed("softmax 8192x8192", "softmax", (8192, 8192), {}, lambda t: torch.softmax(t[0], -1), "GB/s"),
-    Speed("layer_norm 4096x1024", "layer_norm", (4096, 1024), {}, lambda t: torch.nn.functional.layer_norm(t[0], t[0].shape[-1:]), "GB/s"),
-    Speed("transpose 4096", "transpose", (4096, 4096), {}, lambda t: t[0].t().contiguous(), "GB/s"),
-    Speed("attention 16x1024x64", "attention", (1, 16, 1024, 1024, 64), {}, _attention),
-    Speed("attention fp16 16x1024x64", "attention", (1, 16, 1024, 1024, 64), {"dtype": "float16"}, _attention),
-    Speed("flash_attention 16x4096x64", "flash_attention", (1, 16, 4096, 4096, 64), {}, _attention),
-]
+BUILD_S, ROW_S, EMULATED_ROW_S = 150.0, 60.0, 600.0  # the most that one kernel's compilation and one row may take
+_SMALL = 16
 
 
 class Clock:
     """Time that is left."""
 
     def __init__(self, limit_s: float) -> None:
-        self.end = time.monotonic() + limit_s
+        self._begin = time.monotonic()
+        self._end = self._begin + limit_s
 
-    def is_over(self) -> bool:
-        return time.monotonic() > self.end
+    def left(self, most: float) -> float:
+        """Seconds until the limit, at most `most`."""
+        return min(most, self._end - time.monotonic())
 
-
-def built_ahead(jobs: Sequence[tuple[Any, Callable[[], Any]]], workers: int) -> Iterator[tuple[Any, Future[Any]]]:
-    """Each job with its kernel, in order, while later ones are being compiled."""
-    with ThreadPoolExecutor(workers) as pool:
-        futures = [(label, pool.submit(make)) for label, make in jobs]
-        try:
-            yield from futures
-        finally:
-            for _, future in futures:
-                future.cancel()
+    def spent(self) -> float:
+        return time.monotonic() - self._begin
 
 
-def text_of(operator: str, sizes: Sequence[Any], options: dict[str, Any]) -> str:
+class Results:
+    """The rows so far; each is printed, and all are written, as soon as it is known."""
+
+    def __init__(self, folder: str | None, machine: dict[str, Any], clock: Clock) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self._path = None if folder is None else Path(folder) / "results.json"
+        self._machine, self._clock = machine, clock
+        if self._path is not None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+
+    def add(self, row: dict[str, Any]) -> None:
+        print(line_of(row), flush=True)
+        self.rows.append(row)
+        if self._path is None:
+            return
+        beside = self._path.with_suffix(".new")
+        beside.write_text(json.dumps({"machine": self._machine, "seconds": self._clock.spent(), "rows": self.rows}, indent=1), encoding="utf-8")
+        os.replace(beside, self._path)
+
+
+def name_of(operator: str, sizes: Sequence[Any], options: dict[str, Any]) -> str:
     """A row's name."""
     return " ".join([operator, *map(str, sizes), *(f"{key}={value}" for key, value in options.items())])
 
 
-def kernel_of(operator: str, sizes: Sequence[Any], options: dict[str, Any], target: tw.Target, check: str | None = None) -> tuple[Operator, Any]:
-    """An operator with its default schedule, compiled."""
-    declared = declare_operator(operator, tuple(sizes), options)
-    return declared, tw.build(default_schedule(declared, target), declared.args, target, check=check)
+def requests_of(options: argparse.Namespace, machine: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows that were asked for, in order."""
+    timed = {operator for operator, _, _ in SPEEDS}
+    checks = [("check", row) for row in CHECKS if not options.speed]
+    speeds = [("copy", COPY), *(("speed", row) for row in SPEEDS)] if machine["torch"] and not options.checks else []
+    ordered: list[tuple[str, Row]] = [pair for pair in checks if pair[1][0] in timed] + speeds + [pair for pair in checks if pair[1][0] not in timed]
+    found = []
+    for action, (operator, sizes, settings) in ordered:
+        if options.small and action == "speed":
+            sizes = tuple(min(size, _SMALL) for size in sizes)
+        elif options.small and action == "copy":
+            sizes = (1 << 16,)
+        name = name_of(operator, sizes, settings)
+        if options.only in name:
+            data = {"operator": operator, "sizes": sizes, "options": settings, "arch": machine["arch"], "emulator": options.emulator}
+            found.append({"action": action, "name": name, **data})
+    return found
 
 
-def run_checks(target: tw.Target, only: str, clock: Clock, workers: int) -> list[dict[str, Any]]:
-    """Every row of CHECKS; prints a line for each."""
-    rows = [row for row in CHECKS if only in text_of(*row)]
-    check = "race" if target.device == "emulator" else None
-    jobs = [(row, lambda row=row: kernel_of(*row, target, check)) for row in rows]
-    results = []
-    for row, future in built_ahead(jobs, workers):
-        name, problem = text_of(*row), None
-        if clock.is_over():
-            problem = "no time left"
+def compile_all(requests: Sequence[dict[str, Any]], workers: int, clock: Clock) -> dict[str, str]:
+    """Fills the cache, so that the GPU waits for no compiler. Name -> problem, of those that failed."""
+    kernels = list({request["name"]: request | {"action": "build"} for request in requests}.values())
+    with WorkerPool(max(1, min(workers, len(kernels))), "gpu_rows", {}) as pool:
+        replies = pool.map(kernels, max(1.0, clock.left(BUILD_S)))
+    print(f"{len(kernels)} kernels compiled by {workers} processes, {clock.spent():.0f} s since the start", flush=True)
+    return {kernel["name"]: problem_of(reply) for kernel, reply in zip(kernels, replies, strict=True) if reply.status != "ok"}
+
+
+def run_rows(requests: Sequence[dict[str, Any]], broken: dict[str, str], device: WorkerPool, results: Results, clock: Clock) -> None:
+    """One row after the other."""
+    for request in requests:
+        row = {"row": request["name"], "kind": request["action"]}
+        left = clock.left(EMULATED_ROW_S if request["emulator"] else ROW_S)
+        if request["name"] in broken:
+            results.add(row | {"problem": broken[request["name"]]})
+        elif left <= 0:
+            results.add(row | {"problem": "no time left"})
         else:
-            try:
-                declared, module = future.result()
-                checked = make_check(declared.args, declared.reference, seed=0)
-                arguments = checked.arguments()
-                module(*arguments)
-                problem = checked.mismatch(arguments)
-                if problem is None and check and module.report.races:
-                    problem = f"races: {module.report.races[0]}"
-                module.close()
-            except Exception as error:  # a row that fails is a finding, and the others are wanted too
-                problem = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-        print(f"{'ok   ' if problem is None else 'WRONG'} {name}{'' if problem is None else f': {problem}'}", flush=True)
-        results.append({"check": name, "problem": problem})
-    return results
+            (reply,) = device.map([request], left)
+            results.add(row | (reply.data if reply.status == "ok" else {"problem": problem_of(reply)}))
 
 
-def copy_kernel(target: tw.Target, elements: int) -> Any:
-    """B = A, sixteen bytes a thread."""
-    A = te.placeholder((elements,), name="A")
-    B = te.compute((elements,), lambda i: A[i], name="B")
-    s = te.create_schedule(B.op)
-    block, inside = s[B].split(B.op.axis[0], factor=1024)
-    thread, lane = s[B].split(inside, factor=4)
-    s[B].bind(block, te.thread_axis("blockIdx.x"))
-    s[B].bind(thread, te.thread_axis("threadIdx.x"))
-    s[B].vectorize(lane)
-    return tw.build(s, [A, B], target, name="copy")
+def problem_of(reply: Reply) -> str:
+    """What a reply that is not ok says, in a line."""
+    lines = [line.strip() for line in reply.text.splitlines() if line.strip()]
+    text = lines[0] if len(lines) < 2 or reply.status == "failed" else f"{lines[0]}: {lines[-1]}"
+    return f"{text} (during: {reply.stage})"[:400] if reply.stage else text[:400]
 
 
-def bandwidth(target: tw.Target) -> dict[str, Any]:
-    """GB/s of a copy of 1 GiB, bytes read and written."""
-    elements = 1 << 28
-    source, destination = torch.ones(elements, device="cuda"), torch.empty(elements, device="cuda")
-    ours = copy_kernel(target, elements).time_evaluator(repeat=5, number=5)(source, destination).min
-    assert bool((destination == 1).all())
-    theirs = timed(lambda: destination.copy_(source))
-    row = {"speed": "copy 1 GiB", "unit": "GB/s", "ours": 8e-9 * elements / ours, "torch": 8e-9 * elements / theirs, "problem": None}
-    print(speed_text(row), flush=True)
-    return row
-
-
-def timed(call: Callable[[], Any]) -> float:
-    """Seconds of a call of PyTorch's, by the clock that ours is measured with."""
-    device = driver()
-    with device.current():
-        return measure_on_gpu(device, call, repeat=3, min_repeat_ms=20, flush_cache=True).min
-
-
-def speed_row(row: Speed, declared: Operator, module: Any) -> dict[str, Any]:
-    """Times one operator on tensors of PyTorch, ours and theirs in turn, and compares the results: NumPy would take minutes at these sizes."""
-    tensors = [torch.from_numpy(array).cuda() for array in inputs_of(declared)]
-    spec = module.signature[len(module.signature) - 1]
-    output = torch.empty(spec.shape, dtype=getattr(torch, spec.dtype), device="cuda")
-    module(*tensors, output)
-    expected = row.peer(tensors)
-    scale, worst = float(expected.float().abs().max()), float((output.float() - expected.float()).abs().max())
-    evaluate = module.time_evaluator(repeat=3, min_repeat_ms=20, flush_cache=True)
-    ours, theirs = [], []
-    for _ in range(2):
-        ours.append(evaluate(*tensors, output).min)
-        theirs.append(timed(lambda: row.peer(tensors)))
-    work = 1e-9 * (declared.flops if row.unit == "GFLOP/s" else declared.bytes)
-    return {
-        "speed": row.name,
-        "unit": row.unit,
-        "ours": work / min(ours),
-        "torch": work / min(theirs),
-        "ours_s": min(ours),
-        "torch_s": min(theirs),
-        "problem": None if worst <= 2e-2 * scale else f"differs from PyTorch by {worst:.3g} of {scale:.3g}",
-        "resources": {name: asdict(used) for name, used in module.resources.items()},
-    }
-
-
-def inputs_of(declared: Operator) -> list[Any]:
-    """Random inputs."""
-    rng = np.random.default_rng(0)
-    inputs = []
-    for tensor in declared.args[:-1]:
-        if tensor.dtype == "int8":
-            inputs.append(rng.integers(-8, 9, tensor.shape).astype("int8"))
-        else:
-            inputs.append(rng.standard_normal(tensor.shape, dtype=np.float32).astype(str(tensor.dtype)))
-    return inputs
-
-
-def speed_text(row: dict[str, Any]) -> str:
+def line_of(row: dict[str, Any]) -> str:
     """A line of the table."""
+    problem = row["problem"]
     if row.get("ours") is None:
-        return f"WRONG {row['speed']}: {row['problem']}"
-    head = f"{row['speed']:28} {row['ours']:10.1f} {row['unit']:8} torch {row['torch']:10.1f}   ratio {row['ours'] / row['torch']:.2f}"
-    return head + (f"   WRONG: {row['problem']}" if row["problem"] else "")
-
-
-def run_speeds(target: tw.Target, only: str, clock: Clock, workers: int) -> list[dict[str, Any]]:
-    """The bandwidth and every row of SPEEDS; prints a line for each."""
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False  # float32 means float32, as in ours
-    results = [bandwidth(target)] if only in "copy" else []
-    rows = [row for row in SPEEDS if only in row.name]
-    jobs = [(row, lambda row=row: kernel_of(row.operator, row.sizes, row.options, target)) for row in rows]
-    for row, future in built_ahead(jobs, workers):
-        if clock.is_over():
-            found: dict[str, Any] = {"speed": row.name, "problem": "no time left"}
-        else:
-            try:
-                found = speed_row(row, *future.result())
-            except Exception as error:
-                traceback.print_exc(file=sys.stderr)
-                found = {"speed": row.name, "problem": f"{type(error).__name__}: {error}".splitlines()[0][:200]}
-        print(speed_text(found), flush=True)
-        results.append(found)
-    return results
+        return f"{'ok   ' if problem is None else 'WRONG'} {row['row']}{'' if problem is None else f': {problem}'}"
+    text = f"{'ok   ' if problem is None else 'WRONG'} {row['row']:44} {row['ours']:10.1f} {row['unit']:8}"
+    text += f" torch {row['torch']:10.1f}   ratio {row['ours'] / row['torch']:.2f}" if row["torch"] else "  (torch: none)"
+    return "; ".join([text, *(part for part in (problem, row.get("note")) if part)])
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--checks", action="store_true", help="only the first half")
-    parser.add_argument("--speed", action="store_true", help="only the second half")
+    parser.add_argument("--checks", action="store_true", help="no speeds")
+    parser.add_argument("--speed", action="store_true", help="speeds only")
     parser.add_argument("--emulator", action="store_true", help="run the checks without a GPU, and look for races")
+    parser.add_argument("--small", action="store_true", help="tiny sizes in the place of those that are timed: a rehearsal, whose figures mean nothing")
     parser.add_argument("--only", default="", metavar="WORD", help="rows whose name has this in it")
-    parser.add_argument("--json", metavar="FILE", help="write all figures there")
-    parser.add_argument("--limit-s", type=float, default=480.0, help="no row begins after this many seconds")
-    parser.add_argument("--workers", type=int, default=tw.Target("c").threads, help="kernels that are compiled at the same time")
+    parser.add_argument("--out", metavar="FOLDER", help="write all figures there, to results.json")
+    parser.add_argument("--limit-s", type=float, default=450.0, help="it ends within this many seconds (default: 450)")
+    parser.add_argument("--workers", type=int, default=usable_cpus(), help="kernels that are compiled at the same time (default: one for each processor)")
     options = parser.parse_args()
     clock = Clock(options.limit_s)
-    if options.emulator:
-        target, machine = tw.Target("cuda", device="emulator"), "the emulator"
-    else:
-        try:
-            device = driver()
-        except tw.TargetError as error:
-            sys.exit(str(error))
-        capability = max((gpu.capability for gpu in GPUS.values() if gpu.capability <= device.capability), default=75)
-        target, machine = tw.Target("cuda", arch=f"sm_{capability}"), f"{device.name}, sm_{device.capability}, through {device.package}"
-    print(f"{machine}; {target}", flush=True)
-    results = []
-    if not options.speed:
-        results += run_checks(target, options.only, clock, options.workers)
-    if not options.checks and not options.emulator:
-        if torch is None or not torch.cuda.is_available():
-            print("speeds are left out: they need PyTorch with CUDA", file=sys.stderr)
-            return 1
-        results += run_speeds(target, options.only, clock, options.workers)
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump({"machine": machine, "target": target.options, "rows": results}, file, indent=1)
-    wrong = [row for row in results if row["problem"]]
-    print(f"{len(results) - len(wrong)} rows right, {len(wrong)} wrong or missing")
+    with WorkerPool(1, "gpu_rows", {}) as device:
+        (found,) = device.map([{"action": "machine", "emulator": options.emulator}], ROW_S)
+        if found.status != "ok":
+            sys.exit(problem_of(found))
+        print(f"{found.data['name']}; for {found.data['arch']}", flush=True)
+        results = Results(options.out, found.data, clock)
+        requests = requests_of(options, found.data)
+        run_rows(requests, compile_all(requests, options.workers, clock), device, results, clock)
+    wrong = [row for row in results.rows if row["problem"]]
+    print(f"{len(results.rows) - len(wrong)} rows right, {len(wrong)} wrong or missing, in {clock.spent():.0f} s", flush=True)
+    if not (found.data["torch"] or options.checks or options.emulator):
+        print("speeds are left out: they need PyTorch with CUDA", file=sys.stderr)
+        return 1
     return 1 if wrong else 0
 
 
