@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -22,6 +24,7 @@ from tilewright.tir.stmt import Func, seq
 from ..funcs import random_array
 from ..test_c import operations, storage_only
 from .test_cuda import summed
+from .test_gpu_runtime import scaled
 from .test_numbers import GROUPS, N, over
 
 pytestmark = pytest.mark.gpu
@@ -122,6 +125,59 @@ def test_tensors_of_pytorch_are_not_copied(target):
         module(torch.zeros((1 << 20) + 1, device="cuda")[1:], b)
 
 
+def test_two_kernels_with_a_workspace_between_them(target):
+    module = scaled(stages=2, target=target)
+    assert list(module.resources) == ["scaled_T", "scaled_B"] and module.workspace_bytes > 0
+    for value in (1, 2):
+        b = np.zeros(4096, "f")
+        module(np.full(4096, value, "f"), b)
+        assert (b == 2 * (value + 1)).all()
+    module.close()
+
+
+def test_symbolic_sizes(target):
+    module = scaled(None, target=target)
+    for n in (1, 255, 1000, 0):
+        b = np.zeros(n, "f")
+        module(np.ones(n, "f"), b)
+        assert (b == 4).all()
+
+
+def test_much_shared_memory(target):
+    A = te.placeholder((60 << 8,), name="A")
+    B = te.compute((60 << 8,), lambda i: A[i] * 2.0, name="B")
+    s = te.create_schedule(B.op)
+    shared = s.cache_read(A, "shared", [B])
+    outer, inner = s[B].split(B.op.axis[0], nparts=1)
+    s[B].bind(outer, te.thread_axis("blockIdx.x"))
+    s[B].bind(s[B].split(inner, factor=64)[1], te.thread_axis("threadIdx.x"))
+    s[shared].compute_at(s[B], outer)
+    s[shared].bind(s[shared].split(s[shared].op.axis[0], factor=64)[1], te.thread_axis("threadIdx.x"))
+    module = tw.build(s, [A, B], target)
+    assert next(iter(module.resources.values())).shared_bytes == 60 << 10
+    a, b = np.arange(60 << 8, dtype="f"), np.zeros(60 << 8, "f")
+    module(a, b)
+    np.testing.assert_array_equal(b, a * 2)
+
+
+def test_calls_from_many_threads(target):
+    module = scaled(stages=2, target=target)
+    found = {}
+
+    def call(value: int) -> None:
+        b = np.zeros(4096, "f")
+        for _ in range(3):
+            module(np.full(4096, value, "f"), b)
+        found[value] = float(b.min()), float(b.max())
+
+    threads = [threading.Thread(target=call, args=(value,)) for value in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {value: (2.0 * (value + 1), 2.0 * (value + 1)) for value in range(4)}
+
+
 def test_times_are_plausible(target):
     """A copy of 256 MiB moves between 50 GB/s and 20 TB/s; flushing makes a small one slower."""
     n = 1 << 26
@@ -140,7 +196,11 @@ def test_what_the_driver_refuses_is_told(target):
     module = added(target)
     a, b = np.zeros(1 << 20, "f"), np.zeros(1 << 20, "f")
     device = driver()
-    with device.current(), pytest.raises(TargetError, match="CUDA driver"):
-        device.function(device.load(module._build.cubin_path.read_bytes()), "no_such_kernel", 0)
+    with device.current():
+        loaded = device.load(module._build.cubin_path.read_bytes())
+        with pytest.raises(TargetError, match="CUDA driver"):
+            device.function(loaded, "no_such_kernel", 0)
+        device.unload(loaded)
+    assert not device.is_lost()
     module(a, b)
     assert (b == 1).all()
