@@ -20,7 +20,7 @@ from typing import Any
 from ..schedule.lower import lower_schedule
 from ..te.tensor import Tensor
 from ..tir.expr import Binary, Broadcast, Buffer, Call, Cast, Choice, Const, Expr, Load, Ramp, Var
-from ..tir.stmt import Allocate, Bind, For, Func, If, Seq, Stmt, Store
+from ..tir.stmt import Allocate, Atomic, Bind, For, Func, If, Seq, Stmt, Store
 from ..tir.target import Target
 
 _LINE_BYTES = 64
@@ -182,6 +182,8 @@ class _Reader:
             self._guards -= 1
         elif isinstance(statement, Store):
             self._store(statement)
+        elif isinstance(statement, Atomic):
+            self._store(Store(statement.load.buffer, statement.load.indices, statement.result))
         elif isinstance(statement, Allocate):
             size = float(math.prod(_number(extent) for extent in statement.buffer.shape) * statement.buffer.dtype.bytes)
             self.allocations.append((statement.buffer.scope, size))

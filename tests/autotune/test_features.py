@@ -6,7 +6,7 @@ import pytest
 
 from tilewright.autotune.features import FEATURE_NAMES, nest_features
 from tilewright.tir.expr import Buffer, Var, const, load
-from tilewright.tir.stmt import For, Func, nested, store
+from tilewright.tir.stmt import Atomic, For, Func, nested, store
 from tilewright.tir.target import Target
 
 TARGET = Target("c", threads=2, vector_bytes=32, l1_bytes=32 << 10, l2_bytes=512 << 10)
@@ -64,3 +64,11 @@ def test_what_fits_a_cache_does_not_come_again() -> None:
 def test_a_small_nest_leaves_the_second_store_empty() -> None:
     found = matmul("ijk")
     assert all(value == 0 for name, value in found.items() if name.startswith("store 1"))
+
+
+def test_an_atomic_update_counts_as_the_store_that_it_is() -> None:
+    a, c, i = Buffer("A", (64,)), Buffer("C", (64,)), Var("i", "int32", (0, 63))
+    updates = [Atomic(load(c, (i,)), load(a, (i,)), "add", ("blockIdx.x",)), store(c, (i,), load(c, (i,)) + load(a, (i,)))]
+    funcs = [Func("f", (a, c), frozenset({c}), For(i, const(64), "serial", update)) for update in updates]
+    first, second = (nest_features(func, TARGET) for func in funcs)
+    assert list(first) == list(second) and first[FEATURE_NAMES.index("stores [1]")] == 1

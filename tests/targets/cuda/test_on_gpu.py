@@ -15,7 +15,7 @@ from tilewright.targets.cuda_module import compile_cuda_module
 from tilewright.tir.dtype import SCALAR_NAMES, dtype
 from tilewright.tir.errors import TargetError
 from tilewright.tir.expr import Buffer, call, cast
-from tilewright.tir.gpu import GPUS
+from tilewright.tir.gpu import ATOMIC_DTYPES, GPUS
 from tilewright.tir.interp import interpret
 from tilewright.tir.interp_support import numpy_dtype
 from tilewright.tir.passes.legalize import Legalize
@@ -204,3 +204,40 @@ def test_what_the_driver_refuses_is_told(target):
     assert not device.is_lost()
     module(a, b)
     assert (b == 1).all()
+
+
+@pytest.mark.parametrize("kind", ATOMIC_DTYPES["add"])
+def test_blocks_share_a_sum(kind, target):
+    """Whole numbers, so that the order of the blocks, which is not fixed, does not show."""
+    A = te.placeholder((40, 1000), kind, name="A")
+    k = te.reduce_axis((0, 1000), name="k")
+    C = te.compute((40,), lambda i: te.sum(A[i, k], axis=k), name="C")
+    s = te.create_schedule(C.op)
+    outer, inner = s[C].split(k, factor=128)
+    s[C].bind(C.op.axis[0], te.thread_axis("blockIdx.y"))
+    s[C].bind(outer, te.thread_axis("blockIdx.x"))
+    s[C].bind(s[C].split(inner, factor=32)[1], te.thread_axis("threadIdx.x"))
+    module = tw.build(s, [A, C], target)
+    a = (np.random.default_rng(3).integers(0, 2, (40, 1000)) * (np.arange(1000) < 200)).astype(numpy_dtype(dtype(kind)))  # all sums are exact in bfloat16
+    c = np.full(40, 77).astype(a.dtype)
+    module(a, c)
+    np.testing.assert_array_equal(c.astype("f8"), a.astype("f8").sum(axis=1))
+
+
+def test_a_histogram_of_each_block(target):
+    X = te.placeholder((100_000,), "int32", name="X")
+    k = te.reduce_axis((0, 100_000), name="k")
+    H = te.compute((200,), lambda b: te.sum(te.const(1, "int32"), axis=k, where=X[k] == b), name="H")
+    s = te.create_schedule(H.op)
+    part = s.rfactor(H, s[H].split(k, nparts=64)[0])
+    s[part].scatter(s[part].op.axis[1])
+    (share,), (b,) = s[H].op.reduce_axis, H.op.axis
+    s[H].reorder(share, b)
+    s[H].bind(share, te.thread_axis("blockIdx.x"))
+    s[H].bind(s[H].split(b, factor=128)[1], te.thread_axis("threadIdx.x"))
+    s[part].compute_at(s[H], share)
+    s[part].set_scope("shared")
+    s[part].bind(s[part].split(s[part].op.reduce_axis[0], factor=128)[1], te.thread_axis("threadIdx.x"))
+    x, h = np.random.default_rng(0).integers(-5, 205, 100_000).astype("int32"), np.empty(200, "int32")
+    tw.build(s, [X, H], target)(x, h)
+    np.testing.assert_array_equal(h, np.bincount(x[(x >= 0) & (x < 200)], minlength=200))
