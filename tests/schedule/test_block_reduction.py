@@ -98,7 +98,12 @@ def test_the_kernels(golden):
     A, C, s = row_sums()
     along_the_row(s, C)
     golden("blocks_along_rows.txt", str(lower_schedule(s, [A, C], "rows")) + "\n")
-    golden("blocks_along_rows.cu", tw.build(s, [A, C], EMULATOR, name="rows").get_source())
+    source = tw.build(s, [A, C], EMULATOR, name="rows").get_source()
+    assert re.findall(r"__global__ .* (\w+)\((.*)\)\n", source) == [
+        ("rows_C_init", "float *__restrict__ C"),
+        ("rows_C", "const float *__restrict__ A, float *__restrict__ C"),
+    ]
+    assert source.count("if (threadIdx_x == 0) {\n            atomicAdd(&C[blockIdx_y], C_total[0]);") == 2  # of whole shares, and of the last one
 
 
 @pytest.mark.parametrize("kind", SUMS)
