@@ -103,7 +103,9 @@ class CudaHalves(CGenerator):
             if isinstance(e, Cast):
                 lanes.in_words[e] = e.value.dtype.element == "float32"
             else:
-                operands = (e.then, e.otherwise) if isinstance(e, Choice) else e.children if self._is_native(e) else ()
+                operands: tuple[Expr, ...] = e.children if self._is_native(e) else ()
+                if isinstance(e, Choice) and (e.condition.dtype.lanes == 1 or self._is_mask(e.condition)):
+                    operands = e.then, e.otherwise
                 lanes.in_words[e] = any(self.is_in_words(operand, lanes) for operand in operands)
         return lanes.in_words[e]
 
@@ -126,7 +128,7 @@ class CudaHalves(CGenerator):
         return f"(({first} ? 0xffffu : 0) | ({second} ? 0xffff0000u : 0))"
 
     def _is_mask(self, e: Expr) -> bool:
-        """Whether a vector of bools is made of comparisons of words, or of such masks."""
+        """Whether a vector of bools is a comparison of 16-bit floats that gives a mask, or is made of other vectors of bools."""
         return self._is_native(e) or (type(e) in _MASK_OPERATORS and all(child.dtype.is_bool for child in e.children))
 
     def words_before(self, value: Expr, lanes: LaneSplitter, is_stored_in_words: bool) -> Iterator[Expr]:

@@ -25,6 +25,7 @@ from ..funcs import random_array
 from ..test_c import operations, storage_only
 from .test_cuda import summed
 from .test_gpu_runtime import scaled
+from .test_halves import check_one_operand, check_two_operands
 from .test_numbers import GROUPS, N, over
 
 pytestmark = pytest.mark.gpu
@@ -70,6 +71,13 @@ def test_conversions_from_every_dtype(kind, target):
     if kind == "int64":
         values = np.clip(values, -(1 << 24), 1 << 24)
     against_interpreter(over("conversions", [Buffer("A", (N,), kind)], lambda a: {f"to_{t}": cast(a, dtype(t)) for t in targets}), target, [values])
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+def test_halves_are_rounded_once(kind, target):
+    """Bit for bit NumPy's, one at a time and two at a time."""
+    check_two_operands(kind, target)
+    check_one_operand(kind, target)
 
 
 def test_functions(target):
