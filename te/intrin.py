@@ -69,7 +69,7 @@ def tensor_intrin(name: str) -> TensorIntrin:
     found = _KNOWN.get(name) if isinstance(name, str) else None
     if found is None:
         known = {**_KNOWN, **_READY}
-        near = difflib.get_close_matches(str(name)[:60], known, n=8, cutoff=0.5) or list(known)[:8]
+        near = difflib.get_close_matches(str(name)[:60].lower(), known, n=8, cutoff=0.5) or list(known)[:8]
         raise TEError(f"no tensor intrinsic is declared under the name {str(name)[:60]!r}: known are {', '.join(near)} and {len(known) - len(near)} others "
                       "(docs/cuda.md lists those of tensor cores); declare it first, with te.decl_tensor_intrin(op, name=...)")  # fmt: skip
     return found

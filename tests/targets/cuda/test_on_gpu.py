@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 
 import numpy as np
@@ -13,7 +14,7 @@ from tilewright.targets.cuda import generate
 from tilewright.targets.cuda_driver import driver
 from tilewright.targets.cuda_module import compile_cuda_module
 from tilewright.tir.dtype import SCALAR_NAMES, dtype
-from tilewright.tir.errors import TargetError
+from tilewright.tir.errors import ScheduleError, TargetError
 from tilewright.tir.expr import Buffer, call, cast
 from tilewright.tir.gpu import ATOMIC_DTYPES, GPUS
 from tilewright.tir.interp import interpret
@@ -23,6 +24,7 @@ from tilewright.tir.stmt import Func, seq
 
 from ..funcs import random_array
 from ..test_c import operations, storage_only
+from .tensor_core_products import random_product
 from .test_cuda import summed
 from .test_gpu_runtime import scaled
 from .test_halves import check_one_operand, check_two_operands
@@ -249,3 +251,18 @@ def test_a_histogram_of_each_block(target):
     x, h = np.random.default_rng(0).integers(-5, 205, 100_000).astype("int32"), np.empty(200, "int32")
     tw.build(s, [X, H], target)(x, h)
     np.testing.assert_array_equal(h, np.bincount(x[(x >= 0) & (x < 200)], minlength=200))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_tensor_cores_by_both_sets_of_intrinsics(seed, target):
+    """Integers of all sizes and floats that are small integers, exactly: what the fragments of wmma are is the hardware's secret, so only it can say."""
+    product = random_product(random.Random(seed))
+    print(seed, product)
+    try:
+        s, args, _ = product.made()
+        module = tw.build(s, args, target=target)
+    except (ScheduleError, TargetError) as error:
+        pytest.skip(str(error))
+    a, b, c, expected = product.arrays(np.random.default_rng(seed))
+    module(a, b, c)
+    np.testing.assert_array_equal(c, expected)

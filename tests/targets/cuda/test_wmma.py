@@ -94,6 +94,7 @@ def test_nothing_but_global_memory_and_a_warp_that_no_loop_is_bound_to():
     Product("s8", SHAPES[1], shared=("a", "b"), tiles=(1, 2), warps=2, steps=2, buffers=3, b="bt"),
     Product("f16", a="at", b="bt", store="store_t", shared=("b",), warps=4, tiles=(1, 2)),
     Product("bf16", shared=("a",), alike=4),
+    Product(shared=("a", "b"), tiles=(4, 2), warps=2, steps=4, buffers=3, extents=(128, 32, 256)),  # 72 KiB
 ], ids=str)  # fmt: skip
 def test_warps_that_share_panels(product):
     source = check(product)
@@ -221,6 +222,17 @@ def test_the_two_sets_are_not_mixed():
     refuse(lambda: build(other(through_shared, a="mma_f16_load_a")), "mma_f16_load_a", "'mma f16 a'", "wmma_f16", "from one of the sets")
     refuse(lambda: build(other(through_shared, store="mma_f32_store")), "mma_f32_store", "'mma sums'", "wmma_f16", "'wmma f32 16x16x16 sums'")
     refuse(lambda: build(other(Product(shape=None, shared=("a", "b")), store="wmma_f32_store")), "mma_f16_init", "wmma_f32_store")
+
+
+def test_kernels_of_one_module_may_be_of_different_sets():
+    products = [Product(), Product(shape=None, shared=("a", "b"))]
+    operands = [each.operands() for each in products]
+    outs = [each.compute(*given, f"C{number}") for number, (each, given) in enumerate(zip(products, operands, strict=True))]
+    s = te.create_schedule([out.op for out in outs])
+    for each, given, out in zip(products, operands, outs, strict=True):
+        each.schedule(s, given, out)
+    source = tw.build(s, [*operands[0], outs[0], *operands[1], outs[1]], target=SM_80).get_source("cuda")
+    assert "tw_wmma_mma" in source and "tw_mma" in source
 
 
 def test_fragments_of_one_set_belong_together():
