@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import TargetError
 from ..expr import HAS_LOAD, Buffer, Expr, Load, Var, as_expr, const, load, logical_not
-from ..stmt import Allocate, AllReduce, Bind, CallIntrinsic, For, Func, If, Produce, Seq, Stmt, Store, Sync, seq
+from ..stmt import Allocate, AllReduce, Atomic, Bind, CallIntrinsic, For, Func, If, Produce, Seq, Stmt, Store, Sync, seq
 from ..verify import CLOSED, THREADS_BOUND
 from ..visit import (
     Rewriter,
@@ -187,7 +187,10 @@ class _WithIndex(Rewriter):
 
 def _is_together(s: Stmt) -> bool:
     """Whether threads of a block do something in `s` for one another."""
-    return any(isinstance(each, Sync | AllReduce) or (isinstance(each, Store) and each.buffer.scope.startswith("shared")) for each in every_statement(s))
+    return any(
+        isinstance(each, Sync | AllReduce) or (isinstance(each, Store | Atomic) and stored_buffers(each)[0].scope.startswith("shared"))
+        for each in every_statement(s)
+    )
 
 
 def _accumulated(body: Stmt) -> set[Buffer]:
