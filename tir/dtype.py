@@ -139,25 +139,33 @@ def promote(a: DType, b: DType) -> DType:
     return chosen.vector(a.lanes)
 
 
+# small floats: bits of the mantissa, the least exponent of a normal number, the largest number, and what is beyond it
+_SMALL_FLOATS: dict[str, tuple[int, int, float, float]] = {
+    "float16": (10, -14, 65504.0, math.inf),
+    "bfloat16": (7, -126, 255 * 2.0**120, math.inf),
+    "float8_e5m2": (2, -14, 57344.0, math.inf),
+    "float8_e4m3": (3, -6, 448.0, math.nan),
+}
+
+
 def round_to(value: int | float, kind: DType) -> float:
-    """`value` as a float of a dtype (nearest, ties to even), overflow giving an infinity. float8 constants stay as they are given."""
+    """`value` as a float of a dtype (nearest, ties to even), overflow giving an infinity, or NaN where there is none."""
     name = kind.element
     try:
         if isinstance(value, int):
             value = float(value) if name == "float64" else _rounded_to_odd(value)
-        if name == "float64" or not math.isfinite(value):
+        if name == "float64" or math.isnan(value):
             return value
         if name == "float32":
             return float(struct.unpack("<f", struct.pack("<f", value))[0])
-        if name == "float16":
-            return float(struct.unpack("<e", struct.pack("<e", value))[0])
-        if name == "bfloat16":
-            bits = struct.unpack("<I", struct.pack("<f", value))[0]
-            bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
-            return float(struct.unpack("<f", struct.pack("<I", bits & 0xFFFFFFFF))[0])
     except OverflowError:
         return math.inf if value > 0 else -math.inf
-    return value
+    mantissa, least, largest, beyond = _SMALL_FLOATS[name]
+    if math.isinf(value):
+        return math.copysign(beyond, value)
+    last = max(math.frexp(value)[1] - 1, least) - mantissa  # the exponent of the last place
+    rounded = math.copysign(math.ldexp(round(math.ldexp(value, -last)), last), value)
+    return rounded if abs(rounded) <= largest else math.copysign(beyond, value)
 
 
 def _rounded_to_odd(value: int) -> float:

@@ -2,6 +2,7 @@
 
 import math
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -46,3 +47,20 @@ def test_integers_are_rounded_once(value, kind):
 
 def test_numbers_too_large_for_a_float_are_infinite():
     assert const(10**400, "float32").value == math.inf and const(-(10**400), "float64").value == -math.inf and const(1e39, "float32").value == math.inf
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float8_e4m3", "float8_e5m2"])
+def test_constants_of_small_floats_are_rounded(kind):
+    """All values, the places between two, and what is too large; else what is folded would be another number than what is computed."""
+    numpy_dtype = np.dtype("float16" if kind == "float16" else getattr(ml_dtypes, {"float8_e4m3": "float8_e4m3fn"}.get(kind, kind)))
+    codes = np.arange(1 << 8 * numpy_dtype.itemsize, dtype=f"u{numpy_dtype.itemsize}").view(numpy_dtype).astype("float32")
+    values = np.unique(codes[np.isfinite(codes)])
+    between = (values[1:] * np.float32(0.5) + values[:-1] * np.float32(0.5)).astype("float32")
+    values = np.concatenate(
+        [values[:: max(1, len(values) // 500)], between[:: max(1, len(between) // 500)], np.float32([-0.0, 464, 465, 65520, 1e38, np.inf, -np.inf])]
+    )
+    with np.errstate(over="ignore", invalid="ignore"):
+        wanted = values.astype(numpy_dtype).astype("float64")
+    got = np.array([cast(const(float(value), "float32"), dtype(kind)).value for value in values])
+    np.testing.assert_array_equal(got, wanted)
+    np.testing.assert_array_equal(np.signbit(got)[~np.isnan(got)], np.signbit(wanted)[~np.isnan(got)])
