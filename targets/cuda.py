@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from types import MappingProxyType
 from typing import ClassVar
 
@@ -173,7 +174,7 @@ class CudaGenerator(CudaVectors):
         kernel = self._kernel
         parameters = [self._parameter(b, captured.buffers, b in written) for b in captured.buffers]
         parameters += [f"{self._types[size]} {self.names.of(size)}" for size in sizes]
-        threads = kernel.block[0] * kernel.block[1] * kernel.block[2]
+        threads = prod(kernel.block)
         head = f'// {self._stage}\nextern "C" __global__ void __launch_bounds__({threads}) {name}({", ".join(parameters)})'
         self._kernels.append(f"{head}\n{{\n{self.out.text()}}}\n")
         self._launches.append(self._launch(captured, sizes))
@@ -304,10 +305,10 @@ class CudaGenerator(CudaVectors):
         self.write(s.body)
 
     def write_Sync(self, s: Sync) -> None:
-        if s.kind == "block":
-            self.out.line("__syncthreads();")
-        elif s.kind == "warp":
+        if s.kind == "warp" or (s.kind == "block" and prod(self._kernel.block) <= WARP_SIZE):
             self.out.line("__syncwarp();")
+        elif s.kind == "block":
+            self.out.line("__syncthreads();")
         elif s.kind == "async_commit":
             self.out.line(f"{self.helpers.device.use('tw_cp_async_commit')}();")
         elif s.kind == "async_wait":

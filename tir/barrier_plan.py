@@ -3,21 +3,22 @@
 Two accesses to one element by different threads, at least one a write, need a barrier between them on every way from one to the other. In a straight
 line the latest place before the second of the two serves best: taking it whenever something is still open gives the fewest barriers (as few points
 as stab all intervals). A loop is a circle: what is open at its end meets its beginning; one barrier anywhere is taken as the start of a line.
-passes/barriers.py writes the barriers down; verify.py asks whether any is missing.
+In a second round what is left open, inside of warps, is closed by barriers of a warp. passes/barriers.py writes the barriers down; verify.py asks whether
+any is missing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from math import gcd
+from math import gcd, prod
 from typing import TypeAlias
 
 from .bounds import constant_bounds, modulus
 from .conflicts import Access, Conflicts
 from .errors import TargetError
 from .expr import HAS_LOAD, Buffer, Const, Expr, Var, add, logical_not, mul
-from .gpu import is_fragment
+from .gpu import WARP_SIZE, is_fragment
 from .kernel import Kernel
 from .stmt import Allocate, Atomic, Bind, CallIntrinsic, For, If, Produce, Seq, Shuffle, Stmt, Store, Sync
 from .visit import every_statement, loads_of, operands_of, stored_buffers, substitute
@@ -53,19 +54,23 @@ class _Part:
     choice: For | None = None
 
 
-def plan_barriers(kernel: Kernel, certain: bool = False) -> BarrierPlan:
-    """The barriers that a kernel lacks, those it may lack too unless `certain`. A TargetError where one is needed that only some threads would reach."""
-    return _Planner(kernel, certain).plan
+def plan_barriers(kernel: Kernel, certain: bool = False, of: str = "warp") -> BarrierPlan:
+    """The barriers that a kernel lacks, those it may lack too unless `certain`. A TargetError where one is needed that only some threads would reach.
+
+    `of` "block": only those between warps; "warp": those that are lacking when these are there.
+    """
+    return _Planner(kernel, certain, of).plan
 
 
 class _Planner:
-    def __init__(self, kernel: Kernel, certain: bool):
+    def __init__(self, kernel: Kernel, certain: bool, of: str):
         self.plan = BarrierPlan()
+        self.of = of
         body = kernel.body
         statements = every_statement(body)
         extents = {var: int(e.value) if isinstance(e, Const) else 1 << 30 for tag, (var, e) in kernel.indices.items() if tag.startswith("threadIdx")}
-        self.conflicts = Conflicts(extents, certain)
-        self.alone = all(extent == 1 for extent in extents.values())
+        several_warps = prod(extents.values()) > WARP_SIZE  # else the block is the warp
+        self.conflicts = Conflicts(extents, certain, WARP_SIZE if of == "block" and several_warps else 1)
         self.written = frozenset(buffer for s in statements for buffer in stored_buffers(s))
         of_one_thread = {b for b in self.written if b.scope == "local" or is_fragment(b.scope)}
         self.shared = self.written - of_one_thread - _results(body)
@@ -99,7 +104,7 @@ class _Planner:
             self.bind(s)
             yield from self.parts(s.body, common)
         elif isinstance(s, Sync):
-            if s.kind == "block":
+            if s.kind in ("block", self.of):
                 self.refuse_alone("barrier")
                 yield _Part(s, [], [], clean=True)
         elif isinstance(s, For):
@@ -250,8 +255,6 @@ class _Planner:
 
     def conflict(self, first: list[Access], second: list[Access], common: frozenset[Var], following: Var | None = None) -> _Conflict | None:
         """Two accesses that may meet, of two lists."""
-        if self.alone:
-            return None
         for a in first:
             for b in second:
                 if a.buffer is b.buffer and self.conflicts.meet(a, b, common, following):

@@ -17,7 +17,7 @@ import numpy as np
 
 from .affine import Terms, add_term, affine, build, collect, difference
 from .bounds import Bounds, constant_bounds, sum_bounds
-from .expr import EQ, LE, LT, And, Buffer, Const, Expr, FloorDiv, FloorMod, Load, Ramp, Var, add, const, mul
+from .expr import EQ, LE, LT, And, Buffer, Const, Expr, FloorDiv, FloorMod, Load, Ramp, Var, add, cast, const, floordiv, mul
 from .simplify import Analyzer
 from .visit import Rewriter, substitute, walk
 from .witness import evaluate
@@ -45,12 +45,12 @@ class Access:
 
 
 class Conflicts:
-    """Answers for one kernel. `threads`: the variables of its threadIdx loops and their extents; `certain`: accesses meet only if that is shown by example,
-    else they do not only if that is proved.
+    """Answers for one kernel. `threads`: the variables of its threadIdx loops, outermost first, and their extents; `certain`: accesses meet only if that is
+    shown by example, else they do not only if that is proved; `together`: of so many threads in sequence, as of a warp, those of one and another do not meet.
     """
 
-    def __init__(self, threads: Mapping[Var, int], certain: bool = False):
-        self.certain = certain
+    def __init__(self, threads: Mapping[Var, int], certain: bool = False, together: int = 1):
+        self.certain, self.together = certain, together
         self.threads = {var: extent for var, extent in threads.items() if extent > 1}
         self.memo: dict[tuple[Any, ...], bool] = {}
 
@@ -73,28 +73,37 @@ class Conflicts:
         key = (first.buffer, first.indices, first.guards, second.indices, second.guards, common, following)
         found = self.memo.get(key)
         if found is None:
-            found = self.memo[key] = _Pair(threads, first, second, common, following).meets(self.certain)
+            together = self.together if threads is self.threads else 1  # tiles: what is left of the threads are warps
+            found = self.memo[key] = _Pair(threads, first, second, common, following, together).meets(self.certain)
         return found
 
 
 class _Pair:
-    """Two accesses; the variables of the second that need not have the value they have for the first are renamed."""
+    """Two accesses; the variables of the second that need not have the value they have for the first are renamed. `owners`: pairs of numbers that are equal
+    where the threads need not be told apart."""
 
-    def __init__(self, threads: Mapping[Var, int], first: Access, second: Access, common: frozenset[Var], following: Var | None):
+    def __init__(self, threads: Mapping[Var, int], first: Access, second: Access, common: frozenset[Var], following: Var | None, together: int):
+        earlier: dict[Var, Expr] = {}
+        if following is not None:  # in the iteration of the first it is not the last one
+            low, high = following.bounds
+            earlier[following] = before = following.fresh(bounds=(low, None if high is None else high - 1))
+            common = common | {before}
         self.common, self.shape = common, first.buffer.shape
         self.unknown_guards = False
         self.thread_pairs: dict[Var, tuple[Expr, Expr]] = {}
-        self.a, self.a_guards, variables = self._side(first, {}, threads)
+        self.a, self.a_guards, variables = self._side(first, earlier, threads)
         mine: dict[Var, Expr] = {}
         for e in (*second.indices, *second.guards):
             for var in sorted(e.variables - common - mine.keys(), key=lambda v: v.name):
                 mine[var] = var.fresh()
         for var in threads:
             mine.setdefault(var, var.fresh())
-        if following is not None:
-            mine[following] = add(following, const(1, following))
+        mine.update({var: add(before, const(1, before)) for var, before in earlier.items()})
         self.b, self.b_guards, others = self._side(second, mine, threads)
         self.thread_pairs = {var: (variables[var], others[var]) for var in threads}
+        self.owners = list(self.thread_pairs.values())
+        if together > 1:
+            self.owners = [(_group(threads, variables, together), _group(threads, others, together))]
 
     def _side(self, access: Access, renamed: dict[Var, Expr], threads: Mapping[Var, int]) -> tuple[tuple[Expr, ...], list[Expr], dict[Var, Expr]]:
         """(indices, guards, thread variables) of one access, with opaque names for what is read from memory, and what its guards say of variables put in."""
@@ -120,7 +129,7 @@ class _Pair:
                 continue  # nothing is known along this dimension
             equations.append(difference(x, y))
         equal = _Equalities(equations)
-        if equal.impossible or all(equal.same(x, y) for x, y in self.thread_pairs.values()):
+        if self._is_one_owner(equal):
             return False
         if (certain and len(equations) < len(self.a)) or self._is_one_place():
             return False
@@ -135,8 +144,11 @@ class _Pair:
         x, y = (simplify(_place(side, extents)) for side in (self.a, self.b))
         if x.dtype.lanes > 1 or y.dtype.lanes > 1:
             return False
-        equal = _Equalities([difference(x, y)])
-        return equal.impossible or all(equal.same(x, y) for x, y in self.thread_pairs.values())
+        return self._is_one_owner(_Equalities([difference(x, y)]))
+
+    def _is_one_owner(self, equal: _Equalities) -> bool:
+        """Whether accesses at which sums are equal do not happen, or need not be told apart."""
+        return equal.impossible or all(equal.same(x, y) for x, y in self.owners)
 
     # ------------------------------------------------------------------------------------------------------------- trying
 
@@ -205,7 +217,7 @@ class _Pair:
             elif not isinstance(guard, Const):
                 self.unknown_guards = True
         owner = np.zeros((count, 1), np.int64)
-        for pair in self.thread_pairs.values():
+        for pair in self.owners:
             high = constant_bounds(pair[0])[1], constant_bounds(pair[1])[1]
             owner = owner * (1 + max(h if h is not None else 0 for h in high)) + _column(pair[side], values, count)
         columns = [owner]
@@ -215,6 +227,15 @@ class _Pair:
                 return False, None
             columns.append(np.broadcast_to(found, (count, 1)))
         return complete, np.concatenate(columns, axis=1)[kept]
+
+
+def _group(threads: Mapping[Var, int], own: Mapping[Var, Expr], size: int) -> Expr:
+    """The number of the group of so many threads in sequence that a thread is in."""
+    kind = next(iter(threads)).dtype
+    number: Expr = const(0, kind)
+    for var, extent in threads.items():
+        number = add(mul(number, const(extent, kind)), cast(own[var], kind))
+    return Analyzer().simplify(floordiv(number, const(size, kind)))
 
 
 def _place(indices: Sequence[Expr], extents: Sequence[int]) -> Expr:

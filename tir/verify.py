@@ -231,13 +231,14 @@ def check_synced(func: Func) -> list[str]:
     """A barrier between all accesses of different threads to one element, and none that only some threads reach."""
     problems: list[str] = []
     for kernel in kernels_of(func):
-        try:
-            plan = plan_barriers(kernel, certain=True)
-        except TargetError as error:
-            problems.append(str(error))
-        else:
-            problems += [*plan.reasons, *plan.divergent]
-    return problems
+        for kind in ("block", "warp"):
+            try:
+                plan = plan_barriers(kernel, certain=True, of=kind)
+            except TargetError as error:
+                problems.append(str(error))
+            else:
+                problems += [*plan.reasons, *plan.divergent]
+    return list(dict.fromkeys(problems))
 
 
 def _number(value: int | Expr) -> int | Expr:

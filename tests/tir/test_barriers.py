@@ -92,6 +92,37 @@ def test_halves_that_alternate_need_one():
     assert barriers_in(synced(one_kernel(body, shared=(D,)))) == 1
 
 
+@pytest.mark.parametrize(
+    ("partner", "kind"),
+    [
+        (lambda t: t // 32 * 32 + (31 - t % 32), "warp"),
+        (lambda t: t // 2 * 2 + (1 - t % 2), "warp"),
+        (lambda t: (t + 16) % 64, "block"),
+        (lambda t: 63 - t, "block"),
+    ],
+)
+def test_inside_a_warp_its_own_barrier_does(partner, kind):
+    done = synced(one_kernel(lambda t: seq(put(S, t, get(A, t)), put(C, t, get(S, partner(t))))))
+    assert str(done).count(f"sync {kind}") == 1 and str(done).count("sync") == 1
+    without = one_kernel(lambda t: seq(put(S, t, get(A, t)), Sync("warp"), put(C, t, get(S, partner(t)))))
+    assert check_synced(without) == [] if kind == "warp" else check_synced(without)
+
+
+def test_rows_of_a_block_that_share_a_warp():
+    """Two rows of 16 threads are one; a loop in which rows work for themselves needs no barrier of the block, and what follows does. (Nothing of the step
+    after the last one is looked at: it would read a row of another warp.)"""
+    D = Buffer("D", (8, 16), "float32", "shared")
+    B, E = Buffer("B", (128,)), Buffer("E", (128,))
+
+    def body(v):
+        x, y = v["threadIdx.x"], v["threadIdx.y"]
+        step = lambda k: seq(put(D, (y, x), get(B, y * 16 + x)), put(E, y * 16 + x, get(D, y // 2 * 2 + k, 15 - x)))  # noqa: E731
+        return seq(loop("k", 2, step), put(E, y * 16 + x, get(D, 7 - y, x)))
+
+    done = synced(kernel("k", [B, E], [E], body, {"x": 16, "y": 8}, shared=[D]))
+    assert str(done).count("sync warp") == 2 and barriers_in(done) == 1
+
+
 def test_a_guard_that_leaves_one_thread():
     body = lambda t: seq(If(eq(t, as_expr(0)), put(S, 0, get(A, 0))), If(eq(t, as_expr(0)), put(C, 0, get(S, 0))))  # noqa: E731
     assert barriers_in(synced(one_kernel(body))) == 0

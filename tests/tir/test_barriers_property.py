@@ -8,6 +8,7 @@ import random
 import numpy as np
 import pytest
 
+from tilewright.tir import barrier_plan, interp_support
 from tilewright.tir.expr import Buffer, add, as_expr, const, eq, floormod, lt, mul, sub
 from tilewright.tir.interp import compiled
 from tilewright.tir.passes.barriers import Barriers
@@ -103,8 +104,11 @@ def outputs(func, program, threads, seed):
     return c
 
 
+@pytest.mark.parametrize("warp", [32, 4])  # of 32 threads the blocks are one
 @pytest.mark.parametrize("seed", range(40))
-def test_right_and_needed(seed):
+def test_right_and_needed(seed, warp, monkeypatch):
+    monkeypatch.setattr(barrier_plan, "WARP_SIZE", warp)
+    monkeypatch.setattr(interp_support, "_WARP", warp)
     program = _Program(random.Random(seed))
     func = program.func
     assert not [*check_closed(func), *check_threads_bound(func), *out_of_bounds(func)], f"seed {seed}"

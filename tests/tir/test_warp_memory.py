@@ -38,6 +38,7 @@ def test_each_row_of_threads_has_its_own():
     module(a, c)
     np.testing.assert_array_equal(c, 2 * a[:, ::-1])
     assert module.report.faults == []
+    assert "__syncwarp();" in module.get_source() and "__syncthreads" not in module.get_source()  # rows do not wait for one another
 
 
 @pytest.mark.parametrize("bound", [[("threadIdx.y", 4)], [("threadIdx.x", 32), ("threadIdx.y", 2)]])

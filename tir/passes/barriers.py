@@ -29,8 +29,10 @@ class Barriers(Pass):
                                                           sync block
 
     Where a thread only touches what it has touched itself there is none; one barrier serves everything that is open at that point, those of a loop
-    also what one iteration leaves for the next. Where to put them is found in ../barrier_plan.py. They stand where all threads come by: one that would
-    have to stand under a condition of some threads is a TargetError. A vectorised loop with a barrier in it becomes a serial one.
+    also what one iteration leaves for the next. What only threads of one warp do for one another takes `sync warp`, which costs next to nothing: first come
+    the barriers that warps need of each other, then those that are lacking still. Where to put them is found in ../barrier_plan.py. They stand where all
+    threads come by: one that would have to stand under a condition of some threads is a TargetError. A vectorised loop with a barrier in it becomes a
+    serial one.
     """
 
     name: ClassVar[str] = "barriers"
@@ -38,17 +40,19 @@ class Barriers(Pass):
     gives: ClassVar[tuple[str, ...]] = (SYNCED,)
 
     def run(self, func: Func, target: Target) -> Func:
-        own = func.with_body(_distinct(func.body))
-        plans = [plan_barriers(kernel) for kernel in kernels_of(own)]
-        body = _Writer(plans).rewrite_statement(own.body)
-        return func if body is own.body else func.with_body(body)
+        own = done = func.with_body(_distinct(func.body))
+        for kind in ("block", "warp"):
+            plans = [plan_barriers(kernel, of=kind) for kernel in kernels_of(done)]
+            done = done.with_body(_Writer(plans, kind).rewrite_statement(done.body))
+        return func if done is own else done
 
 
 class _Writer(StatementRewriter):
-    """Writes barriers, and takes vectorised loops back in which threads do something together."""
+    """Writes barriers of one kind, and takes vectorised loops back in which threads do something together."""
 
-    def __init__(self, plans: list[BarrierPlan]):
+    def __init__(self, plans: list[BarrierPlan], kind: str):
         super().__init__()
+        self.kind = kind
         self.before, self.begin, self.end = (set[int]().union(*[getattr(plan, where) for plan in plans]) for where in ("before", "begin", "end"))
         self.written: set[int] = set()  # where the barrier is before a statement around
 
@@ -59,14 +63,14 @@ class _Writer(StatementRewriter):
         self.written.add(first)
         new = super().rewrite_statement(node)
         self.written.discard(first)
-        return seq(Sync("block"), new)
+        return seq(Sync(self.kind), new)
 
     def rewrite_For(self, node: For) -> Stmt:
         body = self.rewrite_statement(node.body)
         if id(node) in self.begin:
-            body = seq(Sync("block"), body)
+            body = seq(Sync(self.kind), body)
         if id(node) in self.end:
-            body = seq(body, Sync("block"))
+            body = seq(body, Sync(self.kind))
         if node.kind == "vectorized" and any(isinstance(inner, (Sync, Shuffle)) for inner in walk(body)):
             return For(node.var, node.extent, "serial", body, node.thread, node.pragmas)
         return node.with_body(body)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import prod
 
 import numpy as np
 import pytest
@@ -258,7 +259,8 @@ def summed(kind: str, block: dict[str, int], threads: tuple[str, ...], repeats: 
 )
 def test_reductions_across_threads(block, threads, shuffles, slots, barriers):
     lines = kernel_lines(summed("float32", block, tuple(f"threadIdx.{t}" for t in threads)))
-    assert any("__shfl_xor_sync" in line for line in lines) == shuffles and lines.count("__syncthreads();") == barriers
+    wait = "__syncwarp();" if prod(block.values()) <= 32 else "__syncthreads();"
+    assert any("__shfl_xor_sync" in line for line in lines) == shuffles and lines.count(wait) == barriers == str(lines).count("__sync")
     declared = re.findall(r"__shared__ .*float \w+\[(\d+)\];", "\n".join(lines))
     assert declared == ([] if slots is None else [str(slots)])
 
