@@ -103,7 +103,7 @@ def test_a_histogram_of_each_block():
     s[part].set_scope("shared")
     s[part].bind(s[part].split(s[part].op.reduce_axis[0], factor=32)[1], thread("threadIdx.x"))
     source = run(s, [X, H], [values()], counts(values()))
-    assert source.count("__syncthreads();") == 2 and "atomicAdd(&H_rf[" in source and "atomicAdd(&H[" in source
+    assert source.count("__syncwarp();") == 2 and "atomicAdd(&H_rf[" in source and "atomicAdd(&H[" in source
     s[part].set_scope("local")
     with pytest.raises(ScheduleError, match=r"stage H.rf: its axis k.inner.inner is bound to threadIdx.x.*scope local.*set_scope\('shared'\)"):
         lower_schedule(s, [X, H])
