@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..te.axis import IterVar
+from ..tir.bounds import constant_bounds
 from ..tir.dtype import INT32, INT64
 from ..tir.expr import EQ, And, Cast, Const, Expr, IfThenElse, Var, cast, logical_and
 
@@ -51,8 +52,10 @@ def as_position(value: Expr) -> Expr:
 def _equal_to(condition: Expr, variable: Var) -> Expr | None:
     if not isinstance(condition, EQ) or not condition.a.dtype.is_integer:
         return None
+    low, high = constant_bounds(variable)
+    least, most = variable.dtype.low if low is None else low, variable.dtype.high if high is None else high
     for side, other in ((condition.a, condition.b), (condition.b, condition.a)):
-        while isinstance(side, Cast):
+        while isinstance(side, Cast) and side.dtype.is_integer and side.dtype.low <= least and most <= side.dtype.high:  # else several values may become one
             side = side.value
         if side is variable and variable not in other.variables:
             return other

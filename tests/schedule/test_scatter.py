@@ -211,6 +211,23 @@ def test_conditions_that_name_no_place(where, words):
         s[H].scatter(H.op.axis[0])
 
 
+@pytest.mark.parametrize(("bins", "legal"), [(256, True), (257, False)])
+def test_places_that_a_conversion_makes_one(bins, legal):
+    """Of 257 places, 0 and 256 are the same byte."""
+    X = te.placeholder((N,), "uint8", name="X")
+    k = te.reduce_axis((0, N), name="k")
+    H = te.compute((bins,), lambda b: te.sum(te.const(1, "int32"), axis=k, where=b.astype("uint8") == X[k]), name="H")
+    s = create_schedule(H.op)
+    if not legal:
+        with pytest.raises(ScheduleError, match=r"found where=uint8\(b\) =="):
+            s[H].scatter(H.op.axis[0])
+        return
+    s[H].scatter(H.op.axis[0])
+    x, h = np.random.default_rng(1).integers(0, 256, N).astype("uint8"), np.empty(bins, "int32")
+    tw.build(s, [X, H])(x, h)
+    np.testing.assert_array_equal(h, counts(x, bins))
+
+
 def test_refusals():
     X, H, s = histogram()
     (b,), (k,) = H.op.axis, H.op.reduce_axis
