@@ -41,7 +41,7 @@ def test_each_row_of_threads_has_its_own():
     assert "__syncwarp();" in module.get_source() and "__syncthreads" not in module.get_source()  # rows do not wait for one another
 
 
-@pytest.mark.parametrize("bound", [[("threadIdx.y", 4)], [("threadIdx.x", 32), ("threadIdx.y", 2)]])
+@pytest.mark.parametrize("bound", [[("threadIdx.y", 4)], [("threadIdx.x", 32), ("threadIdx.y", 2)], [("threadIdx.x", 64), ("threadIdx.y", 1)]])
 def test_work_on_it_is_not_shared_among_rows(bound):
     s, args = turned_rows(bound)
     with pytest.raises(tw.ScheduleError, match=r"stage B: its loop j.*bound to threadIdx.y and runs inside the loop i.inner, bound to threadIdx.y too"):

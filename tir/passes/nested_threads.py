@@ -37,7 +37,7 @@ def _of_same_index(s: Stmt, outer: For, stage: str) -> Iterator[tuple[For, str]]
     """The outermost loops in `s` over the index of `outer`, and their stages."""
     if isinstance(s, Produce):
         stage = s.name
-    if isinstance(s, For) and s.thread == outer.thread and _counts(s):
+    if isinstance(s, For) and s.thread == outer.thread:  # of one iteration too, which would be for the first thread
         yield s, stage
         return
     for each in statements_in(s):
