@@ -52,7 +52,7 @@ def whole_loads(value: Expr, can_move: Callable[[Load], bool]) -> dict[Load, Pat
             index = e.indices[0]
             consecutive = isinstance(index, Ramp) and isinstance(index.stride, Const) and index.stride.value == 1
             where = _with_predicate(path, e.predicate)
-            if not consecutive or lanes_differ or where is None or found.get(e, where) != where or not can_move(e):
+            if not consecutive or lanes_differ or where is None or not _is_same(found.get(e, where), where) or not can_move(e):
                 refused.add(e)
             else:
                 found[e] = where
@@ -68,6 +68,11 @@ def whole_loads(value: Expr, can_move: Callable[[Load], bool]) -> dict[Load, Pat
 
     visit(value, (), False)
     return {e: path for e, path in found.items() if e not in refused}
+
+
+def _is_same(a: Path, b: Path) -> bool:
+    """Whether two paths are one; `==` of expressions makes an expression."""
+    return len(a) == len(b) and all(x is y and holds == held for (x, holds), (y, held) in zip(a, b, strict=True))
 
 
 def _with_predicate(path: Path, predicate: Expr | None) -> Path | None:

@@ -102,12 +102,13 @@ def test_every_kind_of_access():
     def values(i):
         index = at(i * 8, 8)
         inside = E.lt(index, broadcast(const(45), 8))
-        picked = load(X, [index])
+        picked, zero = load(X, [index]), const(0.0, "float32x8")
         return {
             "shifted": load(A, [at(i * 8 + 3, 8)]), "every_2nd": load(A, [at(i * 16 + 1, 8, 2)]), "backwards": load(A, [at(i * 8 + 7, 8, -1)]),
             "gathered": load(A, [picked]), "gathered_where": load(A, [picked], inside), "masked": load(A, [E.add(index, const(150, "int32x8"))], inside),
             "guarded": E.if_then_else(E.lt(picked, broadcast(const(70), 8)), load(A, [E.add(picked, const(130, "int32x8"))]), broadcast(load(A, [i * 24]), 8)),
             "scalar_guard": E.if_then_else(E.lt(i, const(3)), load(A, [index]), const(0.5, "float32x8")),
+            "two_guards": E.if_then_else(E.lt(i, const(3)), load(A, [index]), zero) + E.if_then_else(E.lt(i, const(5)), load(A, [index]), zero),
             "half_guard": E.if_then_else(E.lt(i, const(3)), load(A, [index]), const(0.5, "float32x8")) + load(A, [index]),
         }  # fmt: skip
 
