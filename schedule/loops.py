@@ -216,6 +216,12 @@ class LoopPrimitives(StageState):
                                 "a loop has one kind: split it first to have both")  # fmt: skip
         self.mark(axis).kind = kind
 
+    def _loop_of(self, axis: IterVar, primitive_name: str) -> None:
+        """A ScheduleError unless a leaf has a loop."""
+        self.leaf(axis, primitive_name)
+        if is_scattered(self, axis):
+            raise ScheduleError(f"{primitive_name} on stage {self.name}: axis {self.axis_name(axis)} is scattered, it has no loop; take another axis")
+
     @primitive("stage")
     def vectorize(self, axis: IterVar) -> None:
         """Do all iterations of a loop at once, as the lanes of vectors. Any constant extent will do; native vectors are cut from it.
@@ -331,7 +337,7 @@ class LoopPrimitives(StageState):
 
         Raises ScheduleError for an unknown name or value.
         """
-        self.leaf(axis, "pragma")
+        self._loop_of(axis, "pragma")
         if not isinstance(name, str) or name not in PRAGMAS:
             raise ScheduleError(f"pragma on stage {self.name}: unknown name {name!r}; known are {', '.join(PRAGMAS)}")
         if isinstance(value, bool) or not isinstance(value, int) or value < (1 if name == "unroll" else 0):
@@ -365,6 +371,9 @@ class LoopPrimitives(StageState):
             found = "there is no condition" if condition is None else f"found where={condition}"
             raise ScheduleError(f"scatter on stage {self.name}: expected a reduction that says which {self.axis_name(axis)} it is for, as "
                                 f"where=X[k] == {self.axis_name(axis)} does, but {found}")  # fmt: skip
+        asked = self.asked_of(axis)
+        if asked is not None:
+            raise ScheduleError(f"scatter on stage {self.name}: axis {self.axis_name(axis)} {asked}, and that would be lost; it will have no loop")
         self._mark_kind(axis, SCATTERED, "scatter")
         self.leaf_iter_vars = [*(leaf for leaf in self.leaf_iter_vars if leaf is not axis), axis]
 
@@ -381,7 +390,7 @@ class LoopPrimitives(StageState):
         A hint: no effect on results, and an address past the end is harmless. Raises ScheduleError if this stage does not read `tensor` or the axis is no leaf.
         """
         self.compute_op("prefetch")
-        self.leaf(axis, "prefetch")
+        self._loop_of(axis, "prefetch")
         offset = _whole_number(offset, "offset", "prefetch", self)
         if not isinstance(tensor, Tensor) or not self.schedule.reads(self, tensor):
             raise ScheduleError(

@@ -8,7 +8,7 @@ from typing import Any
 from ..te.axis import IterVar
 from ..tir.bounds import constant_bounds
 from ..tir.dtype import INT32, INT64
-from ..tir.expr import EQ, And, Cast, Const, Expr, IfThenElse, Var, cast, logical_and
+from ..tir.expr import EQ, And, Call, Cast, Const, Expr, IfThenElse, Var, cast, logical_and
 
 SCATTERED = "scattered"  # the kind of a loop that scatter takes the place of
 
@@ -55,11 +55,16 @@ def _equal_to(condition: Expr, variable: Var) -> Expr | None:
     low, high = constant_bounds(variable)
     least, most = variable.dtype.low if low is None else low, variable.dtype.high if high is None else high
     for side, other in ((condition.a, condition.b), (condition.b, condition.a)):
-        while isinstance(side, Cast) and side.dtype.is_integer and side.dtype.low <= least and most <= side.dtype.high:  # else several values may become one
-            side = side.value
+        while _converts(side) and side.dtype.low <= least and most <= side.dtype.high:  # else several values may become one
+            side = side.children[0]
         if side is variable and variable not in other.variables:
             return other
     return None
+
+
+def _converts(e: Expr) -> bool:
+    """Whether `e` is an integer in another dtype, or wrapped in its own."""
+    return e.dtype.is_integer and (isinstance(e, Cast) or (isinstance(e, Call) and e.name == "wrap"))
 
 
 def _conjuncts(condition: Expr) -> list[Expr]:

@@ -173,6 +173,37 @@ def test_terms_of_a_product_on_a_cpu():
         s[P].bind(k, thread("threadIdx.x"))
 
 
+def test_symbolic_sizes():
+    n, m = te.size_var("n"), te.size_var("m")
+    X = te.placeholder((n,), "int64", name="X")
+    k = te.reduce_axis((0, n), name="k")
+    H = te.compute((m,), lambda b: te.sum(te.const(1, "int32"), axis=k, where=b == X[k]), name="H")
+    for target in (tw.Target("c"), EMULATOR):
+        s = create_schedule(H.op)
+        s[H].scatter(H.op.axis[0])
+        if target is EMULATOR:
+            blocks, threads = s[H].split(k, factor=32)
+            s[H].bind(blocks, thread("blockIdx.x"))
+            s[H].bind(threads, thread("threadIdx.x"))
+        module = tw.build(s, [X, H], target)
+        for size, bins in ((100, 7), (0, 5), (33, 0), (1, 100)):
+            x, h = values("int64", size, -2, 9), np.full(bins, 77, "int32")
+            module(x, h)
+            np.testing.assert_array_equal(h, counts(x, bins))
+
+
+def test_the_best_of_each_group():
+    """Pairs, too, go where no threads meet."""
+    A, G = te.placeholder((50,), name="A"), te.placeholder((50,), "int32", name="G")
+    k = te.reduce_axis((0, 50), name="k")
+    best, _ = te.compute((6,), lambda g: te.argmax((k, A[k]), axis=k, where=G[k] == g, init=(-1, 0.0)), name="best")
+    s = create_schedule(best.op)
+    s[best].scatter(best.op.axis[0])
+    a, g = np.random.default_rng(0).random(50).astype("float32"), values("int32", 50, -1, 8)
+    want = np.array([max((i for i in range(50) if g[i] == group), key=lambda i: a[i], default=-1) for group in range(6)], "int32")
+    run(s, [A, G, best], [a, g], want, tw.Target("c"))
+
+
 def test_a_part_of_the_result():
     """Computed inside its reader: places outside of what that needs are left out."""
     X, H, _ = histogram()
@@ -240,7 +271,16 @@ def test_refusals():
         s[H].scatter(outer)
     s = create_schedule(H.op)
     s[H].scatter(b)
-    for act in (lambda: s[H].split(b, factor=4), lambda: s[H].bind(b, thread("threadIdx.x")), lambda: s[H].vectorize(b), lambda: s.rfactor(H, k)):
+    for act in (lambda: s[H].pragma(b, "unroll", 4), lambda: s[H].prefetch(X, b)):
+        with pytest.raises(ScheduleError, match="axis b is scattered, it has no loop"):
+            act()
+    for act in (
+        lambda: s[H].scatter(b),
+        lambda: s[H].split(b, factor=4),
+        lambda: s[H].bind(b, thread("threadIdx.x")),
+        lambda: s[H].vectorize(b),
+        lambda: s.rfactor(H, k),
+    ):
         with pytest.raises(ScheduleError, match="b is already marked scattered"):
             act()
     with pytest.raises(ScheduleError, match=r"reorder on stage H: axis b is scattered.*leave it innermost"):
