@@ -172,8 +172,9 @@ class Gpu:
             with self._lock:
                 constants = self._held.constants.setdefault(device, {})
                 if position not in constants:
-                    constants[position] = device.allocate(size)
-                    device.copy_in(constants[position], view.address, size)
+                    address = device.allocate(size)
+                    device.copy_in(address, view.address, size)
+                    constants[position] = address
                 return constants[position]
         address = device.allocate(size)
         copies.append((position, address, size))

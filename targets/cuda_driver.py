@@ -181,9 +181,12 @@ class PycudaDriver:
 
     def is_lost(self) -> bool:
         try:
-            with self.current():
+            self._context.push()  # not by `current`, which would ask again why it failed
+            try:
                 self._cuda.Context.synchronize()
-        except (self._cuda.Error, TargetError):
+            finally:
+                self._cuda.Context.pop()
+        except self._cuda.Error:
             return True
         return False
 
@@ -287,11 +290,11 @@ class BindingsDriver:
         return seconds
 
     def is_lost(self) -> bool:
-        try:
-            with self.current():
-                return bool(int(self._cuda.cuCtxSynchronize()[0]))
-        except TargetError:
+        if int(self._cuda.cuCtxPushCurrent(self._context)[0]):  # not by `current`, which would ask again why it failed
             return True
+        status = int(self._cuda.cuCtxSynchronize()[0])
+        self._cuda.cuCtxPopCurrent()
+        return status != 0
 
 
 def _bytes_at(address: int, size: int) -> Any:

@@ -27,7 +27,7 @@ class FakeGpu:
         self.images: list[bytes] = []
         self.log: list[str] = []
         self.clock = 0.0
-        self.fails_next = False
+        self.fails_next = self.refuses_contexts = False
         self.starts = True
 
     def need_context(self) -> None:
@@ -94,6 +94,8 @@ def pycuda_driver(gpu: FakeGpu) -> Any:
     class Context:
         @staticmethod
         def push() -> None:
+            if gpu.refuses_contexts:
+                raise Error("an illegal memory access was encountered")
             gpu.contexts += 1
 
         @staticmethod
@@ -197,6 +199,8 @@ def bindings_driver(gpu: FakeGpu) -> Any:
 
     def push(context: str) -> tuple[Any]:
         assert context == "primary"
+        if gpu.refuses_contexts:
+            return (CUresult.CUDA_ERROR_ILLEGAL_ADDRESS,)
         gpu.contexts += 1
         return (ok,)
 

@@ -187,6 +187,18 @@ def test_times_are_those_of_the_device(gpu):
         module.time_evaluator(repeat=0)(*arrays)
 
 
+def test_a_context_that_is_lost_is_not_asked_for_ever(gpu):
+    """What went wrong in a kernel comes back from whatever is called next, which may be what makes the context current."""
+    module = on(gpu, scaled())
+    arrays = np.zeros(4096, "float32"), np.zeros(4096, "float32")
+    module(*arrays)
+    gpu.refuses_contexts = True
+    assert cuda_driver.gpu_is_lost()
+    with pytest.raises(TargetError, match=r"the primary context: CUDA driver: .*context is lost"):
+        module(*arrays)
+    gpu.refuses_contexts = False
+
+
 def test_a_kernel_that_failed_is_told(gpu):
     module = on(gpu, scaled())
     gpu.fails_next = True
