@@ -242,7 +242,7 @@ ILLEGAL = {
         ("pipeline", "s[B].storage_align(k, 8)"),
         ("pipeline", "s[B].storage_align(i, 0)"),
         ("pipeline", "s[B].storage_align(i, 8, 8)"),
-        ("pipeline", "s[B].storage_align(i, 8)\ns[B].transform_layout(lambda i, j: [i // 2, j, i % 2])\ntw.lower(s, args)"),
+        ("pipeline", "s[B].storage_align(i, 8)\ns[B].transform_layout(lambda i, j: [i * 24 + j])\ntw.lower(s, args)"),
         ("symbolic", "s[B].storage_align(B.op.axis[0], 8)\ntw.lower(s, args)"),
     ],
     "transform_layout": [

@@ -10,6 +10,7 @@ from ..tir.errors import ScheduleError
 from ..tir.expr import Buffer, Expr, add, as_expr, const, floormod, sub
 from ..tir.interval import Intervals
 from .bounds import loop_variable
+from .placement import part_of_index
 from .relation import Extent, plain
 
 
@@ -67,11 +68,12 @@ def aligned_strides(stage: Any, shape: Sequence[Extent]) -> list[Extent] | None:
 
 
 def _alignment_in_layout(stage: Any) -> dict[int, tuple[int, int]]:
-    """The alignment of physical dimensions, each of which must be one of the axes as it is."""
+    """The alignment of physical dimensions: of each axis, the innermost one that is the axis or a part of it."""
     aligned = {}
     for dimension, padding in stage.alignment.items():
-        if ["i", dimension] not in stage.layout.data:
-            raise ScheduleError(f"stage {stage.name} has storage_align of axis {stage.op.axis[dimension].name} and a transform_layout in which that axis is no "
-                                "dimension of its own; align an axis that is, or pad in the layout")  # fmt: skip
-        aligned[stage.layout.data.index(["i", dimension])] = padding
+        parts = [n for n, e in enumerate(stage.layout.data) if part_of_index(e) == dimension]
+        if not parts:
+            raise ScheduleError(f"stage {stage.name} has storage_align of axis {stage.op.axis[dimension].name} and a transform_layout in which no dimension is "
+                                "that axis or a part of it (i // a, i % b); align an axis of which one is, or pad in the layout")  # fmt: skip
+        aligned[max(parts)] = padding
     return aligned

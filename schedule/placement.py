@@ -5,9 +5,10 @@ storage_align, transform_layout. How its buffer is filled is in storage.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import product as grid
 from math import prod
 from typing import Any
+
+import numpy as np
 
 from ..te.axis import IterVar
 from ..tir.errors import ScheduleError
@@ -148,7 +149,7 @@ class PlacementPrimitives(StageState):
 
             allocate B: float32[4, 16]      allocate B: float32[4, 16] strides [17, 1]
 
-        Raises ScheduleError on an output, for an axis that is no data-parallel axis of the operation, or numbers out of range.
+        Under a transform_layout it is the stride of the dimension that is the axis, or of the innermost one that is a part of it (i // a, i % b). Raises ScheduleError on an output, for an axis that is no data-parallel axis of the operation, or numbers out of range.
         """
         self._not_an_output("storage_align", "whose layout is its argument's")
         self._not_an_update("storage_align")
@@ -218,41 +219,58 @@ class PlacementPrimitives(StageState):
         extents = [self.nominal_extent(axis) for axis in self.op.axis]
         if _is_mixed_radix(layout, len(extents)):
             return
-        if not all(isinstance(e, int) for e in extents):
+        sizes = [e for e in extents if isinstance(e, int)]
+        if len(sizes) < len(extents):
             raise ScheduleError(
                 f"transform_layout of stage {self.name}: with symbolic extents, each physical index must be one part (i // a, i % b) of one logical index"
             )
-        total = prod(e for e in extents if isinstance(e, int))
+        total = prod(sizes)
         if total > 1 << 20:
             raise ScheduleError(f"transform_layout of stage {self.name}: cannot show that no two of its {total} elements share a place; "
                                 "give each part (i // a, i % b) of an index a dimension of its own")  # fmt: skip
-        seen: dict[tuple[int, ...], tuple[int, ...]] = {}
-        for point in grid(*(range(e) for e in extents)):  # type: ignore[arg-type]
-            place = tuple(layout(*point))
-            if place in seen:
-                raise ScheduleError(
-                    f"transform_layout of stage {self.name}: the mapping is not injective: {list(seen[place])} and {list(point)} both go to {list(place)}"
-                )
-            if min(place) < 0:
-                raise ScheduleError(f"transform_layout of stage {self.name}: element {list(point)} goes to {list(place)}, a negative index")
-            seen[place] = point
+        points = np.indices((*sizes, 1)).reshape(len(sizes) + 1, -1)[:-1]
+        places = np.stack([np.broadcast_to(np.asarray(e), points.shape[1:]) for e in layout(*points)])
+        negative = np.flatnonzero((places < 0).any(axis=0))
+        if negative.size:
+            point, place = points[:, negative[0]].tolist(), places[:, negative[0]].tolist()
+            raise ScheduleError(f"transform_layout of stage {self.name}: element {point} goes to {place}, a negative index")
+        order = np.lexsort(places)
+        same = np.flatnonzero((np.diff(places[:, order], axis=1) == 0).all(axis=0))
+        if same.size:
+            first, second = sorted(order[same[0] : same[0] + 2].tolist())
+            raise ScheduleError(f"transform_layout of stage {self.name}: the mapping is not injective: {points[:, first].tolist()} and "
+                                f"{points[:, second].tolist()} both go to {places[:, first].tolist()}")  # fmt: skip
+
+
+def part_of_index(e: Any) -> int | None:
+    """Which logical index a physical one is (i) or is a part of (i % b, i // a, i // a % b); None where it is something else."""
+    found = _part(e)
+    return None if found is None else found[0]
+
+
+def _part(e: Any) -> tuple[int, int, int | None] | None:
+    """(index, divided by, modulus) of a part of an index."""
+    modulus: int | None = None
+    divisor = 1
+    if isinstance(e, list) and e[0] == "%":
+        e, modulus = e[1], e[2]
+    if isinstance(e, list) and e[0] == "//":
+        e, divisor = e[1], e[2]
+    if not (isinstance(e, list) and e[0] == "i"):
+        return None
+    if not (isinstance(divisor, int) and divisor > 0 and (modulus is None or (isinstance(modulus, int) and modulus > 0))):
+        return None
+    return e[1], divisor, modulus
 
 
 def _is_mixed_radix(layout: Layout, rank: int) -> bool:
     """Whether each physical index is i, i % b, i // a or i // a % b of one logical index i, and the parts of each i together give it back."""
     parts: list[list[tuple[int, int | None]]] = [[] for _ in range(rank)]  # for each index: (divided by, modulus)
     for e in layout.data:
-        modulus: int | None = None
-        divisor = 1
-        if isinstance(e, list) and e[0] == "%":
-            e, modulus = e[1], e[2]
-        if isinstance(e, list) and e[0] == "//":
-            e, divisor = e[1], e[2]
-        if not (
-            isinstance(e, list) and e[0] == "i" and isinstance(divisor, int) and divisor > 0 and (modulus is None or (isinstance(modulus, int) and modulus > 0))
-        ):
+        part = _part(e)
+        if part is None:
             return False
-        parts[e[1]].append((divisor, modulus))
+        parts[part[0]].append(part[1:])
     for found in parts:
         expected = 1
         found.sort()

@@ -354,6 +354,16 @@ def test_storage_align_of_an_axis_that_a_layout_moves():
     check_chain(s, A, C)
 
 
+def test_storage_align_of_an_axis_that_a_layout_divides():
+    """It is the innermost part that is apart from what is inside of it."""
+    A, B, C = two_dimensional_chain()
+    s = create_schedule(C.op)
+    s[B].transform_layout(lambda i, j: [i % 3, i // 3, j])
+    s[B].storage_align(B.op.axis[0], 8, 1)
+    assert "allocate B: float32[3, 2, 20] strides [50, 25, 1]" in body_text(s, [A, C])
+    check_chain(s, A, C)
+
+
 @pytest.mark.parametrize("layout", [lambda i, j: [i, j ^ (i % 4)], lambda i, j: [i, ((j // 4) ^ (i % 8)) * 4 + j % 4]])
 def test_transform_layout_against_bank_conflicts(layout):
     """Exclusive or: neighbours in a column come to lie in different places of their rows."""

@@ -66,6 +66,7 @@ MORE_SIZES = [
     ("attention", (1, 8, 512, 512, 64), {}),
     ("attention", (1, 8, 512, 512, 64), {"causal": True, "kv_heads": 2}),
     ("flash_attention", (1, 8, 1024, 1024, 64), {"causal": True}),
+    ("flash_attention", (1, 8, 1024, 1024, 64), {"dtype": "float16"}),
     ("flash_attention", (1, 8, 1024, 1024, 128), {}),
 ]
 
