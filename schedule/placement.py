@@ -149,7 +149,8 @@ class PlacementPrimitives(StageState):
 
             allocate B: float32[4, 16]      allocate B: float32[4, 16] strides [17, 1]
 
-        Under a transform_layout it is the stride of the dimension that is the axis, or of the innermost one that is a part of it (i // a, i % b). Raises ScheduleError on an output, for an axis that is no data-parallel axis of the operation, or numbers out of range.
+        Under a transform_layout it is the stride of the dimension that is the axis, or of the innermost one that is a part of it (i // a, i % b). Raises
+        ScheduleError on an output, for an axis that is no data-parallel axis of the operation, or numbers out of range.
         """
         self._not_an_output("storage_align", "whose layout is its argument's")
         self._not_an_update("storage_align")
