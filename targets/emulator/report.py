@@ -76,8 +76,26 @@ class Race:
         return f"{where}: {self.second}, {self.first}, and no barrier lies between (in {_index('block', self.second.block)}){_times(self.count)}"
 
 
+class _OfOneAccess:
+    """What findings about one access have in common."""
+
+    access: Access
+
+    @property
+    def line(self) -> int | None:
+        return self.access.line
+
+    @property
+    def threads(self) -> tuple[Index | None]:
+        return (self.access.thread,)
+
+    @property
+    def _who(self) -> str:
+        return f"{_index('thread', self.access.thread)} of {_index('block', self.access.block)} in {_line(self.access.line)}"
+
+
 @dataclass(frozen=True)
-class OutOfBounds:
+class OutOfBounds(_OfOneAccess):
     """An access outside of `buffer` (None: of every array). `element`, `extent`: in units of the access's size."""
 
     buffer: str | None
@@ -88,23 +106,15 @@ class OutOfBounds:
     reason: str
     count: int
 
-    @property
-    def line(self) -> int | None:
-        return self.access.line
-
-    @property
-    def threads(self) -> tuple[Index | None]:
-        return (self.access.thread,)
-
     def __str__(self) -> str:
-        who = f"{_index('thread', self.access.thread)} of {_index('block', self.access.block)} in {_line(self.access.line)}"
+        who = self._who
         if self.buffer is None:
             return f"out of bounds: {who} {_VERBS[self.access.kind]} {self.reason}{_times(self.count)}"
         return f"out of bounds: {who} {_VERBS[self.access.kind]} {self.space} array {self.buffer} {self.reason}{_times(self.count)}"
 
 
 @dataclass(frozen=True)
-class Uninitialised:
+class Uninitialised(_OfOneAccess):
     """A read of shared memory that no thread of the block has written."""
 
     buffer: str
@@ -112,17 +122,9 @@ class Uninitialised:
     access: Access
     count: int
 
-    @property
-    def line(self) -> int | None:
-        return self.access.line
-
-    @property
-    def threads(self) -> tuple[Index | None]:
-        return (self.access.thread,)
-
     def __str__(self) -> str:
-        who = f"{_index('thread', self.access.thread)} of {_index('block', self.access.block)} in {_line(self.access.line)}"
-        return f"uninitialised: {who} reads element {self.element} of shared array {self.buffer}, which no thread of the block had written{_times(self.count)}"
+        array = f"element {self.element} of shared array {self.buffer}"
+        return f"uninitialised: {self._who} reads {array}, which no thread of the block had written{_times(self.count)}"
 
 
 @dataclass(frozen=True)
