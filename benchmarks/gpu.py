@@ -23,10 +23,10 @@ from typing import Any
 
 from gpu_rows import CHECKS, COPY, SPEEDS, Row
 
-from tilewright.autotune.process import Reply, WorkerPool
+from tilewright.autotune.process import START_TIMEOUT_S, Reply, WorkerPool
 from tilewright.tir.target import usable_cpus
 
-BUILD_S, ROW_S, EMULATED_ROW_S = 150.0, 60.0, 600.0  # the most that one kernel's compilation and one row may take
+BUILD_S, EMULATED_ROW_S = 150.0, 600.0  # the most that one kernel's compilation, and a row in the emulator, may take
 _SMALL = 16
 
 
@@ -98,11 +98,11 @@ def compile_all(requests: Sequence[dict[str, Any]], workers: int, clock: Clock) 
     return {kernel["name"]: problem_of(reply) for kernel, reply in zip(kernels, replies, strict=True) if reply.status != "ok"}
 
 
-def run_rows(requests: Sequence[dict[str, Any]], broken: dict[str, str], device: WorkerPool, results: Results, clock: Clock) -> None:
+def run_rows(requests: Sequence[dict[str, Any]], broken: dict[str, str], row_s: float, device: WorkerPool, results: Results, clock: Clock) -> None:
     """One row after the other."""
     for request in requests:
         row = {"row": request["name"], "kind": request["action"]}
-        left = clock.left(EMULATED_ROW_S if request["emulator"] else ROW_S)
+        left = clock.left(EMULATED_ROW_S if request["emulator"] else row_s)
         if request["name"] in broken:
             results.add(row | {"problem": broken[request["name"]]})
         elif left <= 0:
@@ -115,7 +115,9 @@ def run_rows(requests: Sequence[dict[str, Any]], broken: dict[str, str], device:
 def problem_of(reply: Reply) -> str:
     """What a reply that is not ok says, in a line."""
     lines = [line.strip() for line in reply.text.splitlines() if line.strip()]
-    text = lines[0] if len(lines) < 2 or reply.status == "failed" else f"{lines[0]}: {lines[-1]}"
+    text = lines[0]
+    if reply.status == "crashed" and len(lines) > 1:  # then come its last words: an error, and what libraries have to add
+        text += f": {next((line for line in lines[1:] if 'Error' in line), lines[-1])}"
     return f"{text} (during: {reply.stage})"[:400] if reply.stage else text[:400]
 
 
@@ -138,17 +140,18 @@ def main() -> int:
     parser.add_argument("--only", default="", metavar="WORD", help="rows whose name has this in it")
     parser.add_argument("--out", metavar="FOLDER", help="write all figures there, to results.json")
     parser.add_argument("--limit-s", type=float, default=450.0, help="it ends within this many seconds (default: 450)")
+    parser.add_argument("--row-s", type=float, default=60.0, help="a row that takes more seconds than this is ended (default: 60)")
     parser.add_argument("--workers", type=int, default=usable_cpus(), help="kernels that are compiled at the same time (default: one for each processor)")
     options = parser.parse_args()
     clock = Clock(options.limit_s)
     with WorkerPool(1, "gpu_rows", {}) as device:
-        (found,) = device.map([{"action": "machine", "emulator": options.emulator}], ROW_S)
+        (found,) = device.map([{"action": "machine", "emulator": options.emulator}], clock.left(START_TIMEOUT_S))
         if found.status != "ok":
             sys.exit(problem_of(found))
         print(f"{found.data['name']}; for {found.data['arch']}", flush=True)
         results = Results(options.out, found.data, clock)
         requests = requests_of(options, found.data)
-        run_rows(requests, compile_all(requests, options.workers, clock), device, results, clock)
+        run_rows(requests, compile_all(requests, options.workers, clock), options.row_s, device, results, clock)
     wrong = [row for row in results.rows if row["problem"]]
     print(f"{len(results.rows) - len(wrong)} rows right, {len(wrong)} wrong or missing, in {clock.spent():.0f} s", flush=True)
     if not (found.data["torch"] or options.checks or options.emulator):

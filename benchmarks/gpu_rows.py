@@ -123,7 +123,8 @@ def kernel_of(request: dict[str, Any]) -> tuple[Operator, Any]:
     """An operator with its default schedule, compiled. In the emulator its checks look for races."""
     target = target_of(request)
     declared = declare_operator(request["operator"], tuple(request["sizes"]), request["options"])
-    return declared, tw.build(default_schedule(declared, target), declared.args, target, check="race" if request["emulator"] else None)
+    check = "race" if request["emulator"] else None
+    return declared, tw.build(default_schedule(declared, target), declared.args, target, name=request["operator"], check=check)
 
 
 def machine(request: dict[str, Any], mark: Callable[[str], None]) -> dict[str, Any]:

@@ -187,6 +187,15 @@ def test_the_benchmark(package, tmp_path):
         run(package, "benchmarks/gpu.py", "--small", "--only", "copy")
 
 
+def test_rows_of_the_benchmark_that_fail_and_hang(package):
+    """Each costs itself: what a lost context is given next fails too, so the next row has a new process."""
+    bad = package | {"FAKE_CUDA_FAILS": "relu", "FAKE_CUDA_HANGS": "silu"}
+    said = run(bad, "benchmarks/gpu.py", "--checks", "--only", "lu 1000", "--row-s", "20", fails=True)
+    assert "WRONG relu 1000 33: the worker process died (exit status 1): TargetError: a kernel failed" in said and "context is lost" in said
+    assert "ok    gelu 1000 33" in said and "WRONG silu 1000 33 dtype=bfloat16: no answer within 20 s" in said and "(during: run)" in said
+    assert "1 rows right, 2 wrong or missing" in said
+
+
 def test_tuning(package, tmp_path):
     """Times are the GPU's: a call with its copies takes longer here than any candidate may."""
     program = """

@@ -10,6 +10,8 @@
 
    FAKE_CUDA_CAPABILITY  of the device: 90
    FAKE_CUDA_DEVICES     how many there are: 1
+   FAKE_CUDA_FAILS       kernels whose names begin so make an illegal access
+   FAKE_CUDA_HANGS       kernels whose names begin so never end
    FAKE_CUDA_REPORT      a file that gets a line at the end of the process: what was launched, and what was never given back */
 
 #ifndef _GNU_SOURCE
@@ -201,6 +203,11 @@ Loader* find_loader() {
   return loader;
 }
 
+bool is_named(const char* kernel, const char* variable) {
+  const char* name = getenv(variable);
+  return name && *name && !strncmp(kernel, name, strlen(name));
+}
+
 struct Work { /* a launch, with its arguments as they were when it was made */
   Context* context;
   const KernelInfo* kernel;
@@ -209,6 +216,8 @@ struct Work { /* a launch, with its arguments as they were when it was made */
   std::vector<uint64_t> values;
 
   int operator()() {
+    if (is_named(kernel->name, "FAKE_CUDA_FAILS")) return ILLEGAL_ADDRESS;
+    while (is_named(kernel->name, "FAKE_CUDA_HANGS")) sleep(1);
     double bytes = 0;
     std::vector<void*> arguments;
     for (uint32_t n = 0; n < kernel->parameter_count; ++n) {
