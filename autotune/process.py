@@ -136,7 +136,7 @@ class Worker:
         """Ends a child that closed its pipe, and says how it died."""
         assert self._process is not None
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(timeout=2)
+            self._process.wait(_END_TIMEOUT_S)
         code = self._process.poll()
         self.kill()
         how = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit status {code}"
