@@ -42,6 +42,8 @@ RAGGED: list[tuple[str, tuple, dict]] = [  # convolutions that tensor cores take
     ("conv2d", (2, 7, 9, 9, 17, 3, 2), {"dilation": 2, **INT8}),
     ("conv2d", (2, 5, 11, 9, 33, 3, 3), {"padding": 1, "stride": 2, "layout": "NHWC", "dtype": "bfloat16", "acc_dtype": "float32"}),
     ("conv2d", (2, 7, 9, 9, 17, 3, 2), {"dilation": 2, "layout": "NHWC", **INT8}),
+    ("conv2d_im2col", (2, 5, 9, 7, 19, 3, 3), {"padding": 1, **HALVES}),
+    ("conv2d_im2col", (1, 32, 8, 8, 32, 1, 1), INT8),
     ("conv2d_transpose", (1, 6, 5, 7, 19, 3, 3), {"stride": 2, "padding": 1, **HALVES}),
     ("conv2d", (1, 16, 9, 10, 32, 3, 1), {"groups": 2, "padding": (1, 0), **HALVES}),  # no tensor cores: groups
 ]
