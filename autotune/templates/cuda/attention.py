@@ -14,6 +14,7 @@ from ....te.axis import thread_axis
 from ....te.library.operator import Operator
 from ...canonical import constant_shape
 from ...space import Config
+from .general import general
 from .threads import bind_blocks, copy_together, one_axis
 
 _ALONG_X = (1, 2, 4, 8, 16)  # threads along keys and columns
@@ -22,6 +23,7 @@ _ROWS_OF_A_THREAD = (1, 2, 4)
 _KEYS_OF_A_THREAD = 4  # neighbours, so that a value of a query that is read serves as many scores
 _VECTOR = 4  # elements that a thread reads at once
 _BANKS, _WORD = 32, 4  # of shared memory, and the bytes of a word
+_ROUNDING = 128  # bytes: each of the buffers there begins at a multiple of 16
 
 
 def flash_attention(cfg: Config, op: Operator) -> Schedule:
@@ -31,17 +33,10 @@ def flash_attention(cfg: Config, op: Operator) -> Schedule:
     query_rows, depth = constant_shape(op.output)[2:]
     block_keys: int = stage["T"].op.axis[-1].dom.extent
     out, scan = stage["O"], stage["over_keys"]
-    element = stage["T"].outputs[0].dtype.bytes
-
-    def shared_bytes(rows: int) -> int:  # queries, keys, values, scores, weights
-        return element * (rows * (depth + 1) + block_keys * (2 * depth + 1) + 2 * rows * (block_keys + 1))
-
-    fitting = [(r, y) for r in _ROWS_OF_A_THREAD for y in _ALONG_Y if shared_bytes(r * y) <= cfg.target.gpu.shared_bytes_per_block]
-    wanted = [(r, y) for r, y in fitting if r * y <= max(8, query_rows)] or fitting
-    rows = cfg.define_knob("rows_of_a_thread", _ROWS_OF_A_THREAD, default=max(wanted)[0] if wanted else 1).val
-    along_y = cfg.define_knob("threads_along_rows", _ALONG_Y, default=max(wanted)[1] if wanted else 2).val
-    if fitting:
-        cfg.constrain(["rows_of_a_thread", "threads_along_rows"], lambda *chosen: chosen in fitting)
+    sizes = _sizes(cfg, op.args[0], stage["T"].outputs[0], query_rows, block_keys)
+    if sizes is None:
+        return general(cfg, op.args)
+    rows, along_y, holds_keys = sizes
     along_x = max(n for n in _ALONG_X if n <= depth)
     threads = {"threadIdx.y": along_y, "threadIdx.x": along_x}
 
@@ -56,12 +51,33 @@ def flash_attention(cfg: Config, op: Operator) -> Schedule:
     step = _scores(parts, tile, scan, time, rows, threads)
     queries = _operand(schedule, op.args[0], out, thread, threads)
     queries.storage_align(queries.op.axis[-2], *_apart(op.args[0]))
-    keys = _operand(schedule, op.args[1], scan, time, threads)
-    _every_fourth(keys, block_keys)
+    keys = schedule[op.args[1]]
+    if holds_keys:
+        keys = _operand(schedule, op.args[1], scan, time, threads)
+        _every_fourth(keys, block_keys)
     for operand in (queries, keys):
         _in_registers(schedule, operand, tile, step)
-    _operand(schedule, op.args[2], scan, time, threads)
+    if holds_keys:
+        _operand(schedule, op.args[2], scan, time, threads)
     return schedule
+
+
+def _sizes(cfg: Config, queries: Any, scores: Any, query_rows: int, block_keys: int) -> tuple[int, int, bool] | None:
+    """Rows of a thread, threads along rows, and whether a block of keys and one of values are in shared memory too; None where nothing fits there."""
+    depth = constant_shape(queries)[-1]
+    keys_bytes = queries.dtype.bytes * -(-block_keys // _KEYS_OF_A_THREAD) * _KEYS_OF_A_THREAD * (_pitch(queries, depth) + depth)
+    row_bytes = queries.dtype.bytes * _pitch(queries, depth) + scores.dtype.bytes * (2 * _pitch(scores, block_keys) + 2)
+    room = cfg.target.gpu.shared_bytes_per_block - _ROUNDING
+    holds_keys = room >= keys_bytes + row_bytes * min(_ROWS_OF_A_THREAD) * min(_ALONG_Y)  # else they are read where they lie
+    most = (room - keys_bytes * holds_keys) // row_bytes
+    fitting = [(r, y) for r in _ROWS_OF_A_THREAD for y in _ALONG_Y if r * y <= most]
+    if not fitting:
+        return None
+    rows, along_y = max([(r, y) for r, y in fitting if r * y <= max(8, query_rows)] or fitting)
+    rows = cfg.define_knob("rows_of_a_thread", _ROWS_OF_A_THREAD, default=rows).val
+    along_y = cfg.define_knob("threads_along_rows", _ALONG_Y, default=along_y).val
+    cfg.constrain(["rows_of_a_thread", "threads_along_rows"], lambda *chosen: chosen in fitting)
+    return rows, along_y, holds_keys
 
 
 def _tile_of_output(out: Any, rows: int, along_x: int, along_y: int) -> tuple[Any, int]:
@@ -144,6 +160,12 @@ def _apart(tensor: Any) -> tuple[int, int]:
     return _BANKS * _WORD // tensor.dtype.bytes, _VECTOR
 
 
+def _pitch(tensor: Any, elements: int) -> int:
+    """The elements that a row of so many takes up where rows are so far apart."""
+    multiple, beyond = _apart(tensor)
+    return elements + (beyond - elements) % multiple
+
+
 def _operand(schedule: Schedule, tensor: Any, consumer: Any, at: Any, threads: dict[str, int]) -> Any:
     """A part of an input in shared memory: that stage."""
     readers = [each for each in schedule.readers(tensor) if each.attach.kind != "inline"]
@@ -170,7 +192,10 @@ def attention(cfg: Config, op: Operator) -> Schedule:
     keys, depth = constant_shape(op.args[1])[2:]
     along_x = max(n for n in _ALONG_X if n <= constant_shape(op.output)[-1])
     block_keys = min(along_x * _KEYS_OF_A_THREAD, keys)
-    rows_fit = _rows_that_fit(stage["T"].outputs[0].dtype.bytes, keys, depth, block_keys, cfg.target.gpu.shared_bytes_per_block)
+    element, room = stage["T"].outputs[0].dtype.bytes, cfg.target.gpu.shared_bytes_per_block - _ROUNDING
+    if element * (2 * _pitch(stage["T"].outputs[0], keys) + 2) > room:
+        return general(cfg, op.args)
+    rows_fit = _rows_that_fit(element, keys, depth, block_keys, room)
     default = max((n for n in _ALONG_Y if n <= min(rows_fit, 16)), default=1)
     along_y = cfg.define_knob("threads_along_rows", [n for n in (1, *_ALONG_Y) if n <= max(1, rows_fit)], default=default).val
     threads = {"threadIdx.y": along_y, "threadIdx.x": along_x}
