@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from ..tir.errors import InternalError, TargetError
-from ..tir.expr import Binary, Buffer, Call, Cast, Const, Expr, Var
+from ..tir.expr import Binary, Buffer, Call, Cast, Const, Expr, Load, Var
 from ..tir.gpu import INDEX_LIMITS, STATIC_SHARED_BYTES, WARP_SIZE, is_fragment
 from ..tir.kernel import WIDEST_BYTES, kernel_statements, kernels_of, shared_alignment, workspace_of
 from ..tir.passes.double_buffer import ASYNCHRONOUS
@@ -254,7 +254,9 @@ class CudaGenerator(CudaVectors):
             self.out.line(f"__align__({WIDEST_BYTES}) {kind} {self.names.declare(buffer, buffer.name)}[{size // WARP_SIZE}];")
         elif place.kind == "stack":
             whole_words = f"__align__({WIDEST_BYTES}) " if buffer.dtype.bytes < 4 else ""  # an intrinsic, or a vector access, may take several as one
-            self.out.line(f"{whole_words}{kind} {self.names.declare(buffer, buffer.name)}[{max(size, 1)}];")
+            # of a word that is read whole one half may be of no use, and not set: a compiler must not take all of it for undefined
+            in_words = is_half(buffer.dtype) and any(isinstance(n, Load) and n.buffer is buffer and n.dtype.lanes > 1 for n in walk(s.body))
+            self.out.line(f"{whole_words}{kind} {self.names.declare(buffer, buffer.name)}[{max(size, 1)}]{' = {}' if in_words else ''};")
         else:
             raise self.refuse(buffer, "bind_threads")
         self.write(s.body)

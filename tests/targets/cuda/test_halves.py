@@ -262,3 +262,22 @@ def test_sums_in_float32_stay_there():
     s, args = scheduled("float16", 4096, lambda a, b: te.sqrt(a) / b, inputs=2)
     source = tw.build(s, args, target).get_source()
     assert "tw_narrow_pair_float16" in source and "tw_mul" not in source
+
+
+@pytest.mark.parametrize("check", [None, "race"])
+def test_words_of_which_a_part_is_not_set(check):
+    """A padded image by way of registers: where a lane is outside of it, its half of the word is nobody's, which must not cost the other lane its value."""
+    A = te.placeholder((8, 4), "float16", name="A")
+    P = te.compute((9, 8), lambda i, j: te.if_then_else(te.all(i > 0, j >= 3, j < 7), A[i - 1, j - 3], te.const(1.0, "float16")), name="P")
+    s = te.create_schedule(P.op)
+    block, inner = s[P].split(s[P].fuse(*P.op.axis), factor=4)
+    thread, lane = s[P].split(inner, nparts=2)
+    s[P].bind(block, te.thread_axis("blockIdx.x"))
+    s[P].bind(thread, te.thread_axis("threadIdx.x"))
+    s[P].vectorize(lane)
+    s[s.cache_read(A, "local", [P])].compute_at(s[P], lane)
+    a, p = np.random.default_rng(3).standard_normal((8, 4)).astype("float16"), np.zeros((9, 8), "float16")
+    tw.build(s, [A, P], tw.Target("cuda", device="emulator"), check=check)(a, p)
+    want = np.ones((9, 8), "float16")
+    want[1:, 3:7] = a
+    np.testing.assert_array_equal(p, want)
