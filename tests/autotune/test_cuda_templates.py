@@ -3,11 +3,12 @@
 import random
 import re
 
+import numpy as np
 import pytest
 from operator_cases import CASES
 
 import tilewright as tw
-from tilewright import autotune
+from tilewright import autotune, te
 from tilewright.autotune.verify import make_check
 from tilewright.compiler import generate
 
@@ -130,3 +131,21 @@ def test_candidates_keep_within_what_a_block_can_have(name: str, sizes: tuple, o
     for seed in range(5):
         candidate = task.instantiate(task.space.sample(random.Random(seed)))
         generate(candidate.schedule, candidate.tensors, target, name="kernel")  # raises TargetError beyond a limit
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "arch"),
+    [
+        ("flash_attention", (1, 2, 9, 70, 128), "sm_75"),  # a block of keys and one of values would be more than a block of threads can have
+        ("flash_attention", (1, 1, 70, 100, 256), "sm_90"),  # fewer rows of queries fit than without the room between rows
+        ("attention", (1, 2, 2, 8200, 8), "sm_75"),  # not even the scores of one row
+    ],
+)
+def test_attention_that_shared_memory_does_not_hold(name, sizes, arch):
+    op, target = getattr(te.library, name)(*sizes), tw.Target("cuda", arch=arch, device="emulator")
+    module = tw.build(autotune.default_schedule(op, target), op.args, target)
+    rng = np.random.default_rng(5)
+    arrays = [rng.standard_normal(t.shape).astype("float32") for t in op.args[:-1]]
+    out = np.full(op.output.shape, np.nan, "float32")
+    module(*arrays, out)
+    np.testing.assert_allclose(out, op.reference(*arrays), rtol=1e-4, atol=1e-5)
