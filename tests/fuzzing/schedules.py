@@ -16,6 +16,7 @@ from tilewright.schedule.scatter import is_scattered
 from tilewright.te import Tensor
 from tilewright.tir.errors import ScheduleError, ScheduleWarning, TEError
 from tilewright.tir.stmt import Func
+from tilewright.tir.visit import loads_of
 
 from .intrinsics import Unfit, own_intrinsic
 
@@ -127,9 +128,11 @@ class Scheduler:
             self.tried(self.s.pad, stage.outputs[0], *[rng.choice((1, 3, 4)) for _ in (*stage.op.axis, *stage.op.reduce_axis)])
             return
         if rng.random() < 0.3 and not stage.is_placeholder and stage.op.reduce_axis:
-            axes = rng.sample(stage.op.axis, len(stage.op.axis))
-            cut = rng.randint(0, len(axes))
-            self.tried(self.s.as_matmul, stage.outputs[0], axes[:cut], axes[cut:], list(stage.op.reduce_axis))
+            found = loads_of(stage.op.body[0])
+            left, right = rng.sample(found, 2) if len(found) > 1 else (found or [stage.op.body[0]]) * 2
+            rows = [axis for axis in stage.op.axis if axis.var not in right.variables]
+            columns = [axis for axis in stage.op.axis if axis.var not in left.variables and axis.var in right.variables]
+            self.tried(self.s.as_matmul, stage.outputs[0], rows, columns, list(stage.op.reduce_axis))
             return
         if rng.random() < 0.5 and not stage.is_placeholder:
             tensors = list(stage.outputs)
