@@ -149,3 +149,11 @@ def test_attention_that_shared_memory_does_not_hold(name, sizes, arch):
     out = np.full(op.output.shape, np.nan, "float32")
     module(*arrays, out)
     np.testing.assert_allclose(out, op.reference(*arrays), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_86"])
+@pytest.mark.parametrize(("sizes", "options"), [((1000, 1000, 1000), HALVES), ((4097, 4095, 63), INT8)])
+def test_tensor_cores_of_a_gpu_with_little_shared_memory(sizes: tuple, options: dict, arch: str) -> None:
+    """Sums that leave through shared memory need room beside the panels: a default that the template itself refuses is none."""
+    op, target = te.library.matmul(*sizes, **options), tw.Target("cuda", arch=arch)
+    assert "tw_mma" in generate(autotune.default_schedule(op, target), op.args, target).source

@@ -129,11 +129,13 @@ def _sizes(cfg: Config, kind: TensorCoreKind, product: Matrices) -> tuple[int, i
         panels = buffers * (rows + columns) * (tiles_of_terms * kind.terms * kind.bytes + 2 * _ROW_BYTES)
         return bool(panels + is_staged(tile) * rows * (columns + 32) * 4 <= gpu.shared_bytes_per_block)
 
+    depth = product.stage.schedule[product.sums].op.reduce_axis[0].dom.extent
+    wanted = max(1, min(-(-depth // (2 * kind.terms)), 3 if product.is_copied_ahead(cfg.target) else 2))  # buffers
     unstaged = [n for n in fitting if n not in _WIDE or not is_staged(n)]  # what is staged leaves room for one block: of more warps then
-    tile = cfg.define_knob("tile", fitting, default=_default_tile(shape, unstaged, multiprocessors(cfg.target))).val
+    usual = [n for n in unstaged if fits(n, 2, wanted)]
+    tile = cfg.define_knob("tile", fitting, default=_default_tile(shape, usual, multiprocessors(cfg.target))).val
     panel = kind.terms * cfg.define_knob("tiles_of_terms", [1, 2, 4], default=2).val
-    steps = -(-product.stage.schedule[product.sums].op.reduce_axis[0].dom.extent // panel)
-    buffers = cfg.define_knob("buffers", [1, 2, 3, 4], default=max(1, min(steps, 3 if product.is_copied_ahead(cfg.target) else 2))).val
+    buffers = cfg.define_knob("buffers", [1, 2, 3, 4], default=wanted).val
     cfg.constrain(["tile", "tiles_of_terms", "buffers"], fits)
     return *_TILES[tile], panel, buffers, is_staged(tile)
 
