@@ -597,6 +597,12 @@ API cuGetProcAddress_v2(const char* name, void** found, int, uint64_t, int* stat
 }
 API cuGetProcAddress(const char* name, void** found, int version, uint64_t flags) { return cuGetProcAddress_v2(name, found, version, flags, nullptr); }
 
+/* NVRTC asks for what only NVIDIA's own libraries know, and does without. */
+API cuGetExportTable(const void** table, const void*) {
+  *table = nullptr;
+  return NOT_FOUND;
+}
+
 /* What pycuda is linked with and no test calls. */
 #define ABSENT(name) \
   API name() { return say("%s is not there", #name), NOT_SUPPORTED; }
