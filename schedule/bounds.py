@@ -215,6 +215,8 @@ def _covers(scope: str, tag: str) -> bool:
     """Whether one buffer of this scope serves all values of an index of the grid."""
     if scope.startswith("shared"):
         return not tag.startswith("blockIdx")
+    if scope == "warp" and tag.startswith("vthread"):  # it lies in shared memory
+        return True
     return scope == "global" or (scope.startswith(("warp", "wmma")) and tag == "threadIdx.x")
 
 

@@ -360,3 +360,33 @@ def test_conditions_of_sizes_around_all_stages_are_asked_by_each_kernel():
         assert module.report.faults == []
     with pytest.raises(tw.ArgumentError, match="with n = 0"):
         module(np.empty(0, "int32"), np.empty(1, "int32"))
+
+
+def test_a_loop_of_one_block_inside_other_blocks_fills_memory_of_each():
+    """The step of a scan that every block does for itself: bound to an index of one iteration, it was done by the first block only (found by chance)."""
+    X, S = te.placeholder((2, 5), "int32", name="X"), te.placeholder((2, 5), "int32", name="S")
+    first = te.compute((1, 5), lambda t, i: X[0, i], name="first")
+    step = te.compute((2, 5), lambda t, i: S[t - 1, i] * 2 + X[t, i], name="step")
+    Y = te.scan(first, step, S, inputs=[X], name="Y")
+    Z = te.compute((2, 5), lambda t, i: Y[t, i] + 1, name="Z")
+    s = create_schedule(Z.op)
+    s[first].bind(first.op.axis[1], thread("blockIdx.x"))
+    s[step].bind(step.op.axis[1], thread("blockIdx.x"))
+    s[Y].compute_at(s[Z], Z.op.axis[1])
+    s[Z].bind(Z.op.axis[0], thread("blockIdx.x"))
+    check(s, [X, Z])
+
+
+def test_parallel_loops_of_a_kernel_run_in_order():
+    """What a thread holds while such a loop runs stays in its registers (it was an InternalError)."""
+    A = te.placeholder((4, 33), "int32", name="A")
+    B = te.compute((4, 33), lambda i, j: A[i, j] * 2, name="B")
+    C = te.compute((4, 33), lambda i, j: B[i, j] + 1, name="C")
+    s = create_schedule(C.op)
+    i, j = C.op.axis
+    s[C].bind(i, thread("blockIdx.x"))
+    s[C].env_threads([thread("threadIdx.x", 1)])
+    s[C].parallel(j)
+    s[B].compute_at(s[C], i)
+    assert "parallel" not in str(bound(s, [A, C]))
+    check(s, [A, C])

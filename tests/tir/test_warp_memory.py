@@ -46,3 +46,24 @@ def test_work_on_it_is_not_shared_among_rows(bound):
     s, args = turned_rows(bound)
     with pytest.raises(tw.ScheduleError, match=r"stage B: its loop j.*bound to threadIdx.y and runs inside the loop i.inner, bound to threadIdx.y too"):
         tw.build(s, args, EMULATOR)
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_virtual_threads_around_it(together):
+    """Each has its own part (the last one's was read by all)."""
+    A = te.placeholder((4, 8, 16), "int32", name="A")
+    C = te.compute((4, 8, 16), lambda v, i, j: A[v, i, 15 - j] * 3, name="C")
+    s = create_schedule(C.op)
+    v, i, j = C.op.axis
+    s[C].reorder(i, v, j)
+    for axis, tag in ((i, "blockIdx.x"), (v, "vthread"), (j, "threadIdx.x")):
+        s[C].bind(axis, te.thread_axis(tag))
+    copy = s.cache_read(A, "warp", [C])
+    s[copy].compute_at(s[C], v)
+    if together:
+        s[copy].bind(s[copy].op.axis[2], te.thread_axis("threadIdx.x"))
+    module = tw.build(s, [A, C], EMULATOR, check="race")
+    a, c = np.arange(512, dtype="int32").reshape(A.shape), np.empty(C.shape, "int32")
+    module(a, c)
+    np.testing.assert_array_equal(c, 3 * a[:, :, ::-1])
+    assert module.report.faults == []

@@ -178,9 +178,12 @@ class _Binder(Substitute):
     def _loop(self, s: For) -> Stmt:
         tag = s.thread
         if tag is None or is_virtual(tag):
-            return s.with_body(self.statement(s.body)) if self._uniform(s.extent) else self._refuse_loop(s)
+            kind = "serial" if s.kind == "parallel" else s.kind
+            return For(s.var, s.extent, kind, self.statement(s.body), tag, s.pragmas) if self._uniform(s.extent) else self._refuse_loop(s)
         variable, extent = self.indices[tag]
         self._set(s.var, const(0, variable.dtype) if s.constant_extent == 1 else variable)
+        if is_of_block(tag) and s.constant_extent == 1 and any(loop.thread == tag for loop in self.around):
+            return self.statement(s.body)  # in each of the blocks around: what it fills is theirs
         before = self.short.pop(tag, None)
         if before is not None:
             self._check_known(s, tag, before)
@@ -193,6 +196,11 @@ class _Binder(Substitute):
         if before is not None:
             self.short[tag] = before
         return body
+
+    def rewrite_For(self, node: For) -> Stmt:
+        """A loop of one thread. What may run at once runs in order."""
+        done: For = self.rewrite_children(node)
+        return For(done.var, done.extent, "serial", done.body, None, done.pragmas) if done.kind == "parallel" else done
 
     def _check_known(self, s: For, tag: str, fewer: Expr) -> None:
         """A ScheduleError where a loop inside a shorter one of the same index reads what only the threads of that one have."""

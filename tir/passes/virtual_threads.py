@@ -29,7 +29,7 @@ from .manager import Pass
 if TYPE_CHECKING:
     from ..target import Target
 
-_OWN_SCOPES = ("local", "warp", "wmma")
+_OWN_SCOPES = ("local", "wmma")
 
 
 @dataclass(frozen=True)
