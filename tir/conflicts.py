@@ -148,7 +148,7 @@ class _Pair:
 
     def _is_one_owner(self, equal: _Equalities) -> bool:
         """Whether accesses at which sums are equal do not happen, or need not be told apart."""
-        return equal.impossible or all(equal.same(x, y) for x, y in self.owners)
+        return equal.impossible or any(all(equal.same(x, y) for x, y in pairs) for pairs in (self.owners, self.thread_pairs.values()))
 
     # ------------------------------------------------------------------------------------------------------------- trying
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tilewright import te
+from tilewright.schedule import lower_schedule
 from tilewright.tir.errors import TargetError
 from tilewright.tir.expr import Buffer, Var, as_expr, const, eq, floormod, lt
 from tilewright.tir.interp import compiled, interpret
 from tilewright.tir.interp_support import Divergence
+from tilewright.tir.passes import pipeline_for
 from tilewright.tir.passes.barriers import Barriers
 from tilewright.tir.stmt import For, If, Shuffle, Store, Sync, seq
 from tilewright.tir.target import Target
@@ -190,3 +193,18 @@ def test_threads_that_part_around_a_barrier_are_found():
     assert "a shuffle stands under" in check_synced(kernel("k", [A, C], [C], lambda v: If(lt(v["threadIdx.x"], as_expr(7)), shuffle), {"x": 64}, local=[L]))[0]
     with pytest.raises(Divergence, match=r"same barrier.*32 threads have ended"):
         compiled(func, "barriers")([np.zeros(64, "f"), np.zeros(64, "f")])
+
+
+@pytest.mark.parametrize("n", [100, 7000, 70000])
+def test_results_of_fused_loops_in_vectors_need_none(n):
+    """The blocks at the end have a guard, so that there are two stores; that two threads never store one element follows from the place of each."""
+    X = te.placeholder((n, n), name="X")
+    B = te.compute((n, n), lambda i, j: X[i, j] + 1.0, name="B")
+    s = te.create_schedule(B.op)
+    i, j = B.op.axis
+    j, lane = s[B].split(j, factor=4)
+    s[B].vectorize(lane)
+    block, thread = s[B].split(s[B].fuse(i, j), factor=256)
+    s[B].bind(block, te.thread_axis("blockIdx.x"))
+    s[B].bind(thread, te.thread_axis("threadIdx.x"))
+    assert "sync" not in str(pipeline_for(TARGET).run(lower_schedule(s, [X, B]), TARGET))
