@@ -102,6 +102,8 @@ class Reader:
         element, extent = offset // size, memory.size // size
         if finding.kind == READ_ONLY:
             reason = "which is read-only"
+        elif memory.size == 0:
+            reason = f"at byte {offset}; the launch gave it no bytes: shared_bytes says how many a block has"
         elif offset % size == 0:
             reason = f"at element {element}; it has {extent} of {size} bytes"
         else:

@@ -209,8 +209,7 @@ class Program:
             elif not quiet:
                 address = base + variable.address
                 add(variable.name, "global", MEMORY_DEVICE, address, variable.size, (address, address + variable.size))
-        if dynamic_bytes:
-            add(", ".join(self._kernels.dynamic_names) or "dynamic shared memory", "shared", MEMORY_DYNAMIC, 0, dynamic_bytes)
+        add(", ".join(self._kernels.dynamic_names) or "dynamic shared memory", "shared", MEMORY_DYNAMIC, 0, dynamic_bytes)  # of 0 bytes too: it is missed
         return names, (Memory * max(1, len(memories)))(*memories)
 
     def _look_up(self, base: int, addresses: Sequence[int]) -> None:

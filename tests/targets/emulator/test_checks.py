@@ -278,6 +278,9 @@ def test_dynamic_shared_memory_ends_where_the_launch_says():
     assert check(source, [floats()], shared_bytes=256).faults == []
     report = check(source, [floats()], shared_bytes=252)
     assert {(record.buffer, record.element, record.extent) for record in report.out_of_bounds} == {("s", 63, 63)}
+    for mode in ("race", "memory"):  # forgotten, as it is by those whose kernel has its size in the host's code
+        forgotten = check(source, [floats()], check=mode).out_of_bounds
+        assert {record.buffer for record in forgotten} == {"s"} and "shared_bytes" in str(forgotten[0])
 
 
 def test_a_barrier_under_a_divergent_condition():
