@@ -83,7 +83,7 @@ def main() -> None:
 @click.group(epilog=_EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="tilewright")
 def cli() -> None:
-    """Tilewright: declare tensor computations, schedule them, run them as C, tune them, replay what was found."""
+    """Tilewright: declare tensor computations, schedule them, run them as C or CUDA, tune them, replay what was found."""
 
 
 def _workload(command: Command) -> Command:
@@ -93,11 +93,11 @@ def _workload(command: Command) -> Command:
         click.argument("sizes", nargs=-1),
         click.option("--opt", "options", multiple=True, metavar="KEY=VALUE", help="An option of the operator, for example padding=1."),
         click.option("--templates", metavar="FILE.py", help="A Python file of yours that defines OPERATOR with @autotune.template; it is run."),
-        click.option("--target", "kind", default="c", show_default=True, help="The kind of target."),
-        click.option("--threads", type=click.IntRange(min=1), help="Threads of a parallel loop [default: all]."),
+        click.option("--target", "kind", default="c", show_default=True, help="c, or cuda."),
+        click.option("--threads", type=click.IntRange(min=1), help="Threads of a parallel loop, or of the emulator [default: all]."),
         click.option("--march", help="The compiler's name of the processor's architecture [default: native]."),
         click.option("--arch", help="The architecture of a GPU, with --target cuda [default: sm_90]."),
-        click.option("--device", help="Where CUDA kernels run: gpu or emulator [default: gpu]."),
+        click.option("--device", help="Where CUDA kernels run: gpu, or emulator (on the CPU) [default: gpu]."),
     )[::-1]:
         command = decorate(command)
     return command
@@ -188,7 +188,7 @@ def replay_command(log: str | None, emit: str | None, **workload: Any) -> None:
 
 @cli.command(
     "show",
-    short_help="Print the loops, the C source or the schedule of an operator.",
+    short_help="Print the loops, the source or the schedule of an operator.",
     epilog="""
 \b
 Examples:
@@ -306,7 +306,10 @@ def emulate_command(
     timeout_s: float | None,
     saves: Sequence[str],
 ) -> None:
-    """Compile FILE.cu for the CPU, run one of its kernels, and say what the check found. Host code in the file is not run."""
+    """Compile FILE.cu for the CPU, run one of its kernels, and say what the check found; without --check and --save, print its arrays.
+
+    Host code in the file is not run.
+    """
     arguments = [parse_argument(text, number) for number, text in enumerate(texts)]
     files = [(_saved_argument(text, arguments), text.partition("=")[2]) for text in saves]
     start = time.perf_counter()
@@ -382,6 +385,9 @@ def _run(task: Task, candidate: Candidate) -> None:
     ours = module.time_evaluator(repeat=9, min_repeat_ms=30)(*arguments).median
     how = "exactly" if check.exact else "within the tolerance of its dtype"
     click.echo(f"{task} on {task.target}: result right ({how}), {speed_text(ours, task.flops / ours / 1e9)}, {task.bytes / ours / 1e9:.1f} GB/s")
+    if task.target.device == "emulator":
+        click.echo("this is the time of the emulator, which says nothing about that of a GPU")
+        return
     numpy_function = _NUMPY.get(task.name)
     if numpy_function is not None:
         time.sleep(0.1)  # until the threads of our kernel are asleep

@@ -74,17 +74,19 @@ class Closed:
 
 
 class Emulator:
-    """The CPU. `program` has the report of the last call."""
+    """The CPU. `program` has the report of the last call; `called`: there was one."""
 
     def __init__(self, generated: GeneratedCuda, target: Target, check: str | None) -> None:
         self.program = Program(generated.source, [launch.name for launch in generated.launches], check=check, arch=10 * target.gpu.capability)
         self._threads = target.threads
+        self.called = False
 
     def run(self, views: Sequence[View], starts: Sequence[Start], workspace_bytes: int) -> None:
         arrays = [_array_at(view) for view in views]
         workspace = np.empty(workspace_bytes + _ALIGNMENT, np.uint8)
         workspace = workspace[-workspace.ctypes.data % _ALIGNMENT :]
         self.program.clear_report()
+        self.called = True
         for start in starts:
             values: list[Any] = []
             for (parameter, value), elements in zip(start.arguments, start.elements, strict=True):

@@ -21,7 +21,7 @@ from ..tir.errors import TargetError
 
 _WITHOUT = (
     "to run kernels on a GPU, install one of the packages pycuda (pip install 'tilewright[cuda]') and cuda-bindings; "
-    'without a GPU, build with Target("cuda", device="emulator")'
+    'without a GPU, build with Target("cuda", device="emulator") (on the command line: --device emulator)'
 )
 _LOST = "; the GPU's context is lost with it: in this process nothing more will run on the GPU"
 

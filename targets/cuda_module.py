@@ -140,9 +140,11 @@ class CudaModule(Module):
 
     @property
     def report(self) -> Report:
-        """What the emulator found in the last call. A TargetError for a module that was built without `check=`."""
+        """What the emulator found in the last call. A TargetError for a module that was built without `check=`, or was not called yet."""
         if self.check is None or not isinstance(self._device, Emulator):
             raise TargetError(f'{self.name} was built without checks: tw.build(..., target=tw.Target("cuda", device="emulator"), check="race" or "memory")')
+        if not self._device.called:
+            raise TargetError(f"{self.name} was not called yet, so nothing was checked: report tells what the last call did")
         return self._device.program.report
 
     def get_source(self, kind: str | None = None) -> str:

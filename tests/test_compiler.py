@@ -64,6 +64,16 @@ def test_a_target_must_be_known_and_fit_the_schedule():
             tw.build(s, args, target=target)
 
 
+def test_a_report_tells_of_calls():
+    s, args = doubled()
+    s[args[1]].bind(args[1].op.axis[0], te.thread_axis("threadIdx.x"))
+    module = tw.build(s, args, tw.Target("cuda", device="emulator"), check="race")
+    with pytest.raises(tw.TargetError, match="not called yet"):
+        _ = module.report
+    module(np.ones(8, "f"), np.zeros(8, "f"))
+    assert str(module.report) == "no fault found"
+
+
 def test_names_of_the_package():
     for name in tw.__all__:
         assert getattr(tw, name) is not None

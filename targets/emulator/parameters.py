@@ -36,6 +36,11 @@ class Parameter:
         """From the number that cuda_emulator.h makes of a type."""
         return cls(bool(number & _POINTER), bool(number & _CONST), _CLASSES[number >> 16 & 3], number & 0xFFFF)
 
+    @property
+    def numpy_name(self) -> str:
+        """What NumPy calls such values."""
+        return {"unsigned": "uint", "signed": "int", "floating": "float"}[self.kind] + str(8 * self.size) if self.kind != "other" else "native numbers"
+
     def __str__(self) -> str:
         name = "void" if self.size == 0 else _C_NAMES.get((self.kind, self.size), f"a type of {self.size} bytes")
         return f"{'const ' if self.const else ''}{name}{'*' if self.pointer else ''}"
@@ -94,7 +99,7 @@ def _pointer(where: str, parameter: Parameter, value: Any) -> tuple[Any, NDArray
     if not isinstance(value, np.ndarray):
         raise ArgumentError(f"{where}: expected a NumPy array (or None for a null pointer), got {type(value).__name__}")
     if value.dtype.hasobject or not value.dtype.isnative or not takes(parameter, value.dtype):
-        raise ArgumentError(f"{where}: the array's dtype is {value.dtype}; expected one of that type, or a view of it: array.view(dtype)")
+        raise ArgumentError(f"{where}: the array's dtype is {value.dtype}; expected {parameter.numpy_name}, or a view of it: array.view(dtype)")
     if parameter.kind == "other" and parameter.size and value.nbytes % parameter.size:
         raise ArgumentError(f"{where}: the array has {value.nbytes} bytes, which is no whole number of values of {parameter.size} bytes")
     if not parameter.const and not value.flags.writeable:

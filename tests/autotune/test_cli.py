@@ -169,6 +169,11 @@ def test_a_search_that_is_told_to_end_keeps_what_was_measured(tmp_path: Path, se
     assert not list((tmp_path / "scratch").glob("tilewright*"))
 
 
+def test_a_time_of_the_emulator_is_not_compared_with_numpy(command) -> None:
+    status, out, _ = command("run", "matmul", 8, 8, 8, "--target", "cuda", "--device", "emulator")
+    assert status == 0 and "result right" in out and "says nothing about that of a GPU" in out and "NumPy" not in out
+
+
 @pytest.mark.parametrize("words", [[], ["tune"], ["replay"], ["show"], ["run"], ["log"], ["log", "best"], ["log", "list"], ["doctor"]])
 def test_help_has_an_example(command, words: list[str]) -> None:
     status, out, _ = command(*words, "--help")
