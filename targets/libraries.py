@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from ..tir.errors import TargetError
-from .cuda_files import DESCRIPTION, exported_build, is_cubin, is_description, read_description
+from .cuda_files import CUBIN, DESCRIPTION, exported_build, is_cubin, is_description, read_description
 from .cuda_module import CudaModule
 from .module import Module, load_library
 
@@ -19,7 +19,7 @@ def load_module(path: str | os.PathLike[str]) -> Module:
     """
     try:
         path = os.path.abspath(os.fsdecode(path))
-        content = Path(path).read_bytes()
+        content, cubin = Path(path).read_bytes(), Path(path)
         if is_cubin(content):
             path = str(Path(path).with_suffix(DESCRIPTION))
             content = Path(path).read_bytes()
@@ -28,4 +28,6 @@ def load_module(path: str | os.PathLike[str]) -> Module:
     if not is_description(content):
         return load_library(path, content)
     found = read_description(content.decode(errors="replace"), path)
-    return CudaModule(found.generated, found.target, constants=found.constants, build=exported_build(Path(path), found.usage))
+    if str(cubin) == path:
+        cubin = cubin.with_suffix(CUBIN)
+    return CudaModule(found.generated, found.target, constants=found.constants, build=exported_build(cubin, found))

@@ -50,7 +50,7 @@ def test_what_is_no_cuda_function(tmp_path, cuda_compiler):
     module = scaled()
     module.export_library(tmp_path / "it.cubin")
     text = (tmp_path / "it.json").read_text()
-    for damaged in (text[:200], text.replace('"launches"', '"launched"'), text.replace('"grid"', '"grill"')):
+    for damaged in (text[:200], text.replace('"sha256"', '"sha255"'), text[:30] + "[" * 100000):
         (tmp_path / "it.json").write_text(damaged)
         with pytest.raises(tw.TargetError, match=r"it\.json: it cannot be read as a CUDA function"):
             tw.load_module(tmp_path / "it.cubin")
@@ -62,6 +62,32 @@ def test_what_is_no_cuda_function(tmp_path, cuda_compiler):
         tw.load_module(tmp_path / "it.cubin")
     with pytest.raises(tw.TargetError, match="give it another"):
         module.export_library(tmp_path / "it.ptx")
+
+
+CHANGES = [("grid", "grill"), ('"dynamic_shared_bytes": 0', '"dynamic_shared_bytes": "n"'), ("float32", "float64"), ('"launches": [', '"launches": [{},')]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_description_that_was_changed_is_refused(tmp_path, change):
+    """Its numbers would launch kernels on other memory than there is, or be errors of Python in a call."""
+    scaled(target=EMULATOR).save(tmp_path / "it.json")
+    text = (tmp_path / "it.json").read_text()
+    assert change[0] in text
+    (tmp_path / "it.json").write_text(text.replace(*change))
+    with pytest.raises(tw.TargetError, match=r"it\.json: its contents are not those that were written"):
+        tw.load_module(tmp_path / "it.json")
+
+
+def test_code_of_another_function_is_refused(tmp_path, cuda_compiler):
+    for stages, name in ((1, "one.bin"), (2, "two.bin")):
+        scaled(stages=stages).export_library(tmp_path / name)
+    assert "scaled" in tw.load_module(tmp_path / "one.bin").get_source("ptx")
+    for ending in ("bin", "ptx"):
+        kept = (tmp_path / f"one.{ending}").read_bytes()
+        shutil.copy(tmp_path / f"two.{ending}", tmp_path / f"one.{ending}")
+        with pytest.raises(tw.TargetError, match=rf"one\.{ending}: it is not the code that was written with its description"):
+            tw.load_module(tmp_path / "one.bin")
+        (tmp_path / f"one.{ending}").write_bytes(kept)
 
 
 def with_constants(target=EMULATOR, dtype="float32"):
