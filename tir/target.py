@@ -235,7 +235,9 @@ def _check_counts(values: dict[str, Any], *names: str) -> None:
 def check_kind(kind: object) -> None:
     """A TargetError unless this kind of target exists; it names those that do."""
     if not isinstance(kind, str) or kind not in KINDS:
-        raise TargetError(f"unknown target {kind!r}; known kinds: {', '.join(repr(name) for name in KINDS)}")
+        words = kind.split() if isinstance(kind, str) else []
+        advice = f'; options are arguments: Target("{words[0]}", name=value)' if words[1:] and words[0] in KINDS else ""
+        raise TargetError(f"unknown target {kind!r}; known kinds: {', '.join(repr(name) for name in KINDS)}{advice}")
 
 
 def default_threads() -> int:

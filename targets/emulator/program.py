@@ -60,6 +60,8 @@ class Program:
                 raise ArgumentError(f'kernel {kernel!r} is a template: name one of its instances, such as "{kernel}<float>"')
             if _plain_name(kernel) not in found:
                 has = f"it has {', '.join(found)}" if found else "it has no __global__ function"
+                if not found and "\n" not in source and source.endswith((".cu", ".cuh")):
+                    has = f"{source!r} is the name of a file, not its text; pass Path({source!r}).read_text()"
                 raise ArgumentError(f"the CUDA source has no kernel {kernel!r}: {has}")
         self.check = check
         self._source = source
