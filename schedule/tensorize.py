@@ -21,6 +21,9 @@ from .bounds import attach_leaf
 from .stage import StageState, position_of
 from .trace import primitive
 
+_SPLIT = "Split and reorder so that the loops from the axis inwards have these extents"
+_DECLARE = "Declare what the pattern says, its casts too"
+
 
 class TensorizePrimitive(StageState):
     """Replacing loops by an intrinsic."""
@@ -111,7 +114,7 @@ class Match:
         self._moving = [v for _, v, _ in nest.loops]
         op, stage = intrinsic.op, nest.stage
         if (op.reducer is None) != (stage.op.reducer is None):
-            raise self._mismatch("one of them is a reduction")
+            raise self._mismatch("one of them is a reduction", _DECLARE)
         for leaf, _, extent in nest.loops:
             if not isinstance(extent, int):
                 raise self._mismatch(f"the extent {extent} of axis {stage.axis_name(leaf)} is not constant")
@@ -121,13 +124,13 @@ class Match:
         expected: Expr = load(intrinsic.output.buffer, [a.var for a in op.axis])
         self.places: dict[Buffer, Load] = {}
         if not self._same(expected, target):
-            raise self._mismatch("the dtypes of the results differ")
+            raise self._mismatch("the dtypes of the results differ", _DECLARE)
         pattern_value, value = op.body[0], nest.value
         if op.reducer is not None:
             if not self._same(op.reducer.combine([expected], [pattern_value])[0], stage.op.reducer.combine([target], [value])[0]):
-                raise self._mismatch("the expressions or their dtypes differ")
+                raise self._mismatch("the expressions or their dtypes differ", _DECLARE)
         elif not self._same(pattern_value, value):
-            raise self._mismatch("the expressions or their dtypes differ")
+            raise self._mismatch("the expressions or their dtypes differ", _DECLARE)
         self._steps = {buffer: self._steps_of(node) for buffer, node in self.places.items()}
         self.variables = self._assignment()
 
@@ -216,7 +219,7 @@ class Match:
             steps.append(tuple(along))
         return CallIntrinsic(code, tuple(args), tuple(steps))
 
-    def _mismatch(self, why: str) -> ScheduleError:
+    def _mismatch(self, why: str, advice: str = _SPLIT) -> ScheduleError:
         op, stage = self.intrinsic.op, self.nest.stage
         loops = ", ".join(f"{a.name} in {_extent(a)}{' (reduce)' if a.kind == 'reduce' else ''}" for a in self.intrinsic.axes)
         reducer = "" if op.reducer is None else f"{op.reducer.name} of "
@@ -230,7 +233,7 @@ class Match:
             f"tensorize on stage {stage.name}: the loops are not the pattern of intrinsic {self.intrinsic.name}: {why}.\n"
             f"  expected: for {loops}: {output} = {reducer}{op.body[0]}, with {tensors}\n"
             f"  found:    for {found}: {target} = {found_reducer}{self.nest.value}, with {', '.join(f'{n}: {b.dtype}' for n, b in buffers.items())}\n"
-            "Split and reorder so that the loops from the axis inwards have these extents, or declare another intrinsic"
+            f"{advice}, or declare another intrinsic"
         )
 
 
@@ -244,4 +247,4 @@ def check_guards(stage: Any, leaf: IterVar, conditions: Sequence[Expr], variable
     for condition in conditions:
         if condition.variables & variables:
             raise ScheduleError(f"tensorize on stage {stage.name}: inside axis {stage.axis_name(leaf)} some iterations are left out: they run only where "
-                                f"{condition}. An intrinsic does all of them: use factors that divide the extents, or pad the tensor")  # fmt: skip
+                                f"{condition}. An intrinsic does all of them: use factors that divide the extents, or pad the tensor (s.pad)")  # fmt: skip

@@ -108,7 +108,7 @@ class _Check:
             if is_fragment(buffer.scope):
                 how = "stores to" if isinstance(s, Store) and s.buffer is buffer else "reads"
                 raise ScheduleError(f"stage {stage} {how} {buffer.name} of scope {buffer.scope} element by element, but which lane of a warp has which element "
-                                    f"only intrinsics know; tensorize its loops with one (te.intrinsics), or use another scope")  # fmt: skip
+                                    f"only intrinsics know; tensorize its loops with one (docs/cuda.md lists them), or use another scope")  # fmt: skip
 
     def _operand(self, s: CallIntrinsic, number: int, stage: str) -> None:
         code, first = s.code, s.loads[number]

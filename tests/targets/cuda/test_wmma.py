@@ -240,7 +240,7 @@ def test_fragments_of_one_set_belong_together():
     refuse(lambda: build(other(Product("f16", SHAPES[1], b="bt"), store="wmma_f32_8x32x16_store")), "other order of rows", "wmma_f32_8x32x16_store")
     refuse(lambda: build(other(Product("tf32", KINDS["tf32"].shapes[0]), store="wmma_f32_store")), "'wmma f32 16x16x8 sums'", "'wmma f32 16x16x16 sums'")
     refuse(lambda: build(other(Product(), a="wmma_f16_load_b")), "wmma.matrix_b", "wmma.matrix_a")
-    refuse(lambda: build(other(Product("f16_f16"), product="wmma_f16")), "not the pattern", "wmma_f16")
+    refuse(lambda: build(other(Product("f16_f16"), product="wmma_f16")), "not the pattern", "wmma_f16", "Declare what the pattern says")
 
 
 def test_operands_that_are_no_matrices_with_a_leading_dimension():

@@ -24,6 +24,7 @@ def arguments():
     "change, error, match",
     [
         ({"kernel": "q"}, tw.ArgumentError, r"no kernel 'q': it has k"),
+        ({"source": "kernels/k.cu"}, tw.ArgumentError, r"is the name of a file, not its text"),
         ({"source": "void f() {}"}, tw.ArgumentError, r"no kernel 'k': it has no __global__ function"),
         ({"kernel": None}, tw.ArgumentError, r"kernel: expected the name of a kernel, such as 'k', got None"),
         ({"source": "template <class T> __global__ void k(T* y) {}"}, tw.ArgumentError, r"kernel 'k' is a template: name one of its instances"),
