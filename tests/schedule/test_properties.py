@@ -196,6 +196,8 @@ def run(seed, number, primitive):
             accepted += 1
         except (ScheduleError, IndexError, ValueError) as error:  # the last two: there was nothing to choose from
             assert isinstance(error, ScheduleError) or innermost_file(error) == random.__file__, error
+    if not accepted:
+        return False
     args = program.inputs + program.outputs
     try:
         with warnings.catch_warnings():
@@ -206,7 +208,7 @@ def run(seed, number, primitive):
         assert primitive in ("compute_at", "storage_align", "transform_layout") or any(x.is_extern for x in s.stages), primitive
         return False
     sizes = {size.name: program.sizes[size] for size in function.sizes}
-    if not accepted or iteration_count(function, sizes) > 20_000:
+    if iteration_count(function, sizes) > 20_000:
         return False
     case = Case(number, program, [data[t] for t in program.inputs], evaluate(program.outputs, data, program.sizes))
     for backwards in (False, True):
@@ -222,7 +224,7 @@ def test_results_stay(primitive):
     seed = int(np.random.default_rng().integers(1 << 30))
     print(f"seed {seed}")
     done = 0
-    for number in range(40 * PROGRAMS):
+    for number in range(200 * PROGRAMS):  # few programs have what scatter is for
         done += run(seed, number, primitive)
         if done == PROGRAMS:
             return
