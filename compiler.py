@@ -77,6 +77,7 @@ def _run_passes(
 
 
 _CPU_SCOPES = (None, "global", "local")
+_OR_GPU = "or name the GPU: target='cuda'"
 
 
 def _refuse_gpu(schedule: Schedule) -> None:
@@ -84,11 +85,11 @@ def _refuse_gpu(schedule: Schedule) -> None:
     for stage in schedule.stages:
         if stage.threads:
             tags = ", ".join(str(thread.thread_tag) for thread in stage.threads)
-            raise ScheduleError(f"stage {stage.name}: env_threads asks for {tags}, indices of a GPU grid, but the target is 'c'; leave it out for a CPU")
+            raise ScheduleError(f"stage {stage.name}: env_threads asks for {tags}, indices of a GPU grid, but the target is 'c'; leave it out, {_OR_GPU}")
         if stage.scope not in _CPU_SCOPES:
             raise ScheduleError(
                 f"stage {stage.name}: its scope is {stage.scope!r}, a memory of a GPU, but the target is 'c'; expected 'global' or 'local': "
-                f's[{stage.name}].set_scope("local")'
+                f's[{stage.name}].set_scope("local"), {_OR_GPU}'
             )
         for axis in stage.leaf_iter_vars:
             mark = stage.marks.get(axis)
@@ -96,7 +97,7 @@ def _refuse_gpu(schedule: Schedule) -> None:
                 name = stage.axis_name(axis)
                 raise ScheduleError(
                     f"stage {stage.name}: axis {name} is bound to {mark.thread.thread_tag}, an index of a GPU grid, but the target is 'c'; "
-                    f"expected a loop of a CPU: use s[{stage.name}].parallel({name}) instead of bind"
+                    f"expected a loop of a CPU: use s[{stage.name}].parallel({name}) instead of bind, {_OR_GPU}"
                 )
 
 

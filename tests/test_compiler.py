@@ -30,7 +30,7 @@ def test_build_runs_under_the_name_it_was_given():
 def test_a_cpu_has_no_memory_of_a_block_of_threads():
     s, args = doubled()
     s[s.cache_read(args[0], "shared", [args[1]])].compute_at(s[args[1]], args[1].op.axis[0])
-    with pytest.raises(tw.ScheduleError, match=r"stage A.shared: its scope is 'shared'.*target is 'c'.*set_scope"):
+    with pytest.raises(tw.ScheduleError, match=r"stage A.shared: its scope is 'shared'.*target is 'c'.*set_scope.*, or name the GPU: target='cuda'"):
         tw.build(s, args)
 
 
