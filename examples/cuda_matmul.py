@@ -120,7 +120,9 @@ def report_on(step: Step, size: int, show_source: bool) -> None:
     terms = 2 * size**3 / (32 * sectors)
     print(f"{(step.__doc__ or '').splitlines()[0]}")
     print(f"   global memory: {sectors * 32 / 1e6:8.2f} MB in sectors of 32 bytes, {sectors / ideal:.2f} times the ideal; {terms:6.1f} operations a byte;")
-    print(f"   bank conflicts: {module.report.max_bank_conflict} ways at most; built and emulated in {1e3 * (time.perf_counter() - started):.0f} ms")
+    worst = module.report.max_bank_conflict
+    conflicts = f"bank conflicts: {worst} ways at most" if worst > 1 else "no bank conflicts"
+    print(f"   {conflicts}; built and emulated in {1e3 * (time.perf_counter() - started):.0f} ms")
     if show_source:
         print(module.get_source("cuda"))
 

@@ -95,6 +95,8 @@ class Schedule(MatrixPrimitive):
             found = key if key.schedule is self else None
         elif isinstance(key, Operation):
             found = self._stage_of_op.get(key)
+        elif isinstance(key, str):
+            raise ScheduleError(f"{primitive_name}: expected a tensor, found the name {key!r}")
         if found is None:
             what = getattr(key, "name", None) or repr(key)
             raise ScheduleError(f"{primitive_name}: {what} is not part of this schedule; its stages are {', '.join(stage.name for stage in self.stages)}")

@@ -245,6 +245,7 @@ def test_caching():
     refuse(lambda: s.cache_read(A, "registers", [B]), "registers")
     refuse(lambda: s.cache_read(A, "local", []), "reader")
     refuse(lambda: s.cache_read(te.placeholder((4,), name="Q"), "local", [B]), "Q", "not part")
+    refuse(lambda: s["B"], "expected a tensor", "the name 'B'")
     refuse(lambda: s.cache_write(A, "local"), "A", "input")
     s[C].split(k, factor=4)
     refuse(lambda: s.cache_write(C, "local"), "C", "already scheduled", "call cache_write before")
