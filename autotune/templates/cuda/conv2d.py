@@ -14,6 +14,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from ....schedule.schedule import Schedule, create_schedule
@@ -211,10 +212,15 @@ def patch_shape(op: Operator, reader: Any, tile: Tile) -> tuple[int, int]:
     rows, width = ((n - 1) * step + (k - 1) * reach + 1 for n, step, k, reach in zip(tile.extents[1:], strides, kernel, dilation, strict=True))
 
     def conflict(pitch: int) -> int:
-        down, along = tile.rows * strides[0] * pitch, strides[1]
-        return max(Counter((row * down + column * along) % WARP for row in range(tile.thread_rows) for column in range(tile.columns)).values())
+        return _most_in_a_bank(tile.rows * strides[0] * pitch % WARP, strides[1] % WARP, tile.columns)
 
     return rows, min(range(width, width + WARP), key=conflict)
+
+
+@cache
+def _most_in_a_bank(down: int, along: int, columns: int) -> int:
+    """How many threads of a warp, in rows of so many, read one bank when neighbours in a column are so many words apart, and those in a row."""
+    return max(Counter((row * down + column * along) % WARP for row in range(WARP // columns) for column in range(columns)).values())
 
 
 def weights_of_tile(schedule: Schedule, weights: Any, local: Any, at: tuple[IterVar, IterVar], tile: Tile, order: str) -> Any:
