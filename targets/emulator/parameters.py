@@ -39,7 +39,9 @@ class Parameter:
     @property
     def numpy_name(self) -> str:
         """What NumPy calls such values."""
-        return {"unsigned": "uint", "signed": "int", "floating": "float"}[self.kind] + str(8 * self.size) if self.kind != "other" else "native numbers"
+        if self.kind == "other":
+            return f"values of at most {self.size} bytes" if self.size else "native numbers"
+        return {"unsigned": "uint", "signed": "int", "floating": "float"}[self.kind] + str(8 * self.size)
 
     def __str__(self) -> str:
         name = "void" if self.size == 0 else _C_NAMES.get((self.kind, self.size), f"a type of {self.size} bytes")
@@ -57,8 +59,8 @@ class Values:
 
 def takes(parameter: Parameter, dtype: np.dtype[Any]) -> bool:
     """Whether an array of this dtype may stand for a pointer parameter."""
-    if parameter.kind == "other":  # half, float4, a struct: any array made of whole ones, which the caller checks
-        return True
+    if parameter.kind == "other":  # half, float4, a struct: an array of them or of their parts, of which the caller counts whole ones
+        return parameter.size == 0 or dtype.itemsize <= parameter.size
     if parameter.size == 1:  # characters are bytes
         return dtype.itemsize == 1
     return dtype.itemsize == parameter.size and dtype.kind in _KINDS[parameter.kind]
@@ -121,9 +123,8 @@ def _scalar(where: str, parameter: Parameter, value: Any) -> Any:
         return _bytes(np.dtype(f"f{parameter.size}").type(value).tobytes())
     if isinstance(value, (np.generic, np.ndarray)) and parameter.kind == "other" and value.nbytes == parameter.size:
         return _bytes(value.tobytes())
-    raise ArgumentError(
-        f"{where}: expected {'a number' if parameter.kind != 'other' else f'a NumPy value of {parameter.size} bytes'}, got {type(value).__name__} {value!r}"
-    )
+    expected = {"other": f"a NumPy value of {parameter.size} bytes", "floating": "a number"}.get(parameter.kind, "an integer")
+    raise ArgumentError(f"{where}: expected {expected}, got {type(value).__name__} {value!r}")
 
 
 def _bytes(data: bytes) -> Any:
