@@ -12,6 +12,7 @@ from ..te.tensor import Tensor
 from ..tir.errors import ScheduleError
 from ..tir.expr import Expr, add, as_expr, if_then_else, logical_and
 from ..tir.visit import Substitute
+from .bounds import attach_leaf
 from .placement import SCOPES
 from .relation import Relation
 from .scatter import is_scattered
@@ -156,7 +157,7 @@ class CachingPrimitives:
 
     def _nobody_attached_to(self, stage: Any, axes: Sequence[IterVar], what: str) -> None:
         for other in self.stages:
-            if other.attach.kind == "at" and other.attach.consumer is stage and position_of(other.attach.axis, axes) is not None:
+            if other.attach.kind == "at" and other.attach.consumer is stage and position_of(attach_leaf(other), axes) is not None:
                 axis = stage.axis_name(other.attach.axis)
                 raise ScheduleError(f"{what}: stage {other.name} is computed at axis {axis} of stage {stage.name}, which goes away; place it afterwards")
 

@@ -257,6 +257,15 @@ def test_caching():
     refuse(lambda: p.s.cache_write(p.C, "local"), "B", "k", "afterwards")
 
 
+def test_rfactor_of_an_axis_split_since_somebody_was_attached():
+    """It was an AssertionError when the schedule was lowered."""
+    for factored in (0, 1):
+        s, A, B, C, D, k = Program()
+        s[B].compute_at(s[C], k)
+        leaves = s[C].split(k, factor=4)
+        refuse(lambda: s.rfactor(C, leaves[factored]), "stage B is computed at axis k of stage C", "place it afterwards")  # noqa: B023
+
+
 def test_rfactor():
     s, A, B, C, D, k = Program()
     refuse(lambda: s.rfactor(D, D.op.axis[0]), "D", "not a reduction")
