@@ -197,7 +197,7 @@ class _GpuScheduler(Scheduler):
         return True
 
     def caches(self, stage: Any) -> None:
-        """A copy of something it reads in shared memory, a copy of its result in registers."""
+        """A copy of something it reads in memory of the block, of a warp or of the thread."""
         rng = self.rng
         leaves = list(stage.leaf_iter_vars)
         if not leaves or any(mark.thread is not None and axis.kind == "reduce" for axis, mark in stage.marks.items()):
@@ -205,9 +205,9 @@ class _GpuScheduler(Scheduler):
         if rng.random() < 0.4 and stage.op.input_tensors:
             tensor = rng.choice(stage.op.input_tensors)
             if self.s[tensor].attach.kind == "root":
-                copy = self.tried(self.s.cache_read, tensor, rng.choice(("shared", "local")), [stage])
+                copy = self.tried(self.s.cache_read, tensor, rng.choice(("shared", "shared", "local", "warp")), [stage])
                 if copy is not None:
                     made = self.s[copy]
                     self.tried(made.compute_at, stage, rng.choice(leaves))
-                    if made.scope == "shared" and rng.random() < 0.8 and self.together(made) and rng.random() < 0.4:
+                    if made.scope != "local" and rng.random() < 0.8 and self.together(made) and rng.random() < 0.4:
                         self.tried(made.double_buffer, rng.choice((2, 3)), rng.random() < 0.7)
