@@ -42,7 +42,7 @@ from .values import (
 def random_program(rng: random.Random) -> Program:
     """A computation of one to four stages over odd extents; now and then one of a special form."""
     kind = rng.random()
-    for share, make in ((0.1, library_program), (0.07, symbolic_program), (0.05, random_scan), (0.06, dot_program)):
+    for share, make in ((0.1, library_program), (0.07, symbolic_program), (0.05, random_scan), (0.06, dot_program), (0.05, histogram_program)):
         kind -= share
         if kind < 0:
             return make(rng)
@@ -138,6 +138,26 @@ def dot_program(rng: random.Random) -> Program:
     program.facts[a] = Facts(255, 0.0, True, integers((m, depth), "uint8", 0, 255))
     program.facts[b] = Facts(128, 0.0, True, integers(shape, "int8", -128, 127))
     program.facts[output] = Facts(2.0**31, 0.0, True)
+    return program
+
+
+def histogram_program(rng: random.Random) -> Program:
+    """What falls into each of some bins, of a row each or of all: numbers are summed or compared, those of places that are no bin left out; perhaps scaled."""
+    rows, bins, numbers = rng.choice((1, 3, 5)), rng.choice((1, 2, 7, 16, 33)), rng.choice((0, 1, 9, 40, 100))
+    kind, dtype = rng.choice(("int8", "uint8", "int32", "int64")), rng.choice(("int32", "int32", "uint32", "int64", "float32", "float64"))
+    X, W = te.placeholder((rows, numbers), kind, "X"), te.placeholder((numbers,), dtype, "W")
+    r, k = te.reduce_axis((0, rows), "r"), te.reduce_axis((0, numbers), "k")
+    reduce = rng.choice((te.sum, te.sum, te.max, te.min))
+    init: Any = te.const(3, dtype) if rng.random() < 0.3 else None
+    if rng.random() < 0.5:
+        H = te.compute((bins,), lambda b: reduce(W[k], axis=[r, k], where=X[r, k] == b, init=init), name="H")
+    else:
+        H = te.compute((rows, bins), lambda i, b: reduce(W[k], axis=k, where=te.all(X[i, k] == b, k % 5 < 4), init=init), name="H")
+    output = H if rng.random() < 0.4 else te.compute(H.shape, lambda *i: H(*i) / 2 if reduce is te.sum and dtype in FLOATS else te.max(H(*i), 1), name="scaled")
+    program = Program([X, W], [output])
+    program.facts[X] = Facts(bins, 0.0, True, integers((rows, numbers), kind, 0 if kind == "uint8" else -1, bins))
+    program.facts[W] = Facts(9, 0.0, True, integers((numbers,), dtype, 0, 9))
+    program.facts[output] = Facts(9.0 * (rows * numbers + 1), 0.0, True)
     return program
 
 
