@@ -91,6 +91,18 @@ def test_the_kernel_of_the_default_schedule_is_right(name, dtype):
     check(op, arrays, found, CLAIMS[name][2])
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "dtype"), CLAIMED)
+def test_the_kernels_of_the_default_schedule_for_gpus_are_right_and_clean(name, dtype):
+    op, target = declared(name, dtype), tw.Target("cuda", arch="sm_90", device="emulator")
+    arrays = inputs(op)
+    found = np.full(op.output.shape, 99).astype(numpy_dtype(op.output.dtype))  # poison
+    module = tw.build(autotune.default_schedule(op, target), op.args, target, check="race")
+    module(*arrays, found)
+    check(op, arrays, found, CLAIMS[name][2])
+    assert module.report.faults == []
+
+
 @pytest.mark.parametrize(("name", "dtype"), [(name, dtype) for name, claim in CLAIMS.items() for dtype in SCALAR_NAMES if dtype not in claim[1]])
 def test_every_other_dtype_is_refused(name, dtype):
     with pytest.raises(TEError, match=dtype):
