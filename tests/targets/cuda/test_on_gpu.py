@@ -261,7 +261,10 @@ def test_tensor_cores_by_both_sets_of_intrinsics(seed, target):
     try:
         s, args, _ = product.made()
         module = tw.build(s, args, target=target)
-    except (ScheduleError, TargetError) as error:
+    except ScheduleError as error:  # the rule of addresses that test_wmma.py is about
+        assert product.shape is not None and "expected a matrix in memory" in str(error)
+        return
+    except TargetError as error:  # instructions that an older GPU has not
         pytest.skip(str(error))
     a, b, c, expected = product.arrays(np.random.default_rng(seed))
     module(a, b, c)
