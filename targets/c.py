@@ -313,7 +313,7 @@ class CGenerator(CExpressions):
         if s.predicate is not None:
             mask = self.mask(s.predicate, kind.bits)
             if stride == 1:
-                return f"{h.use('store_where', kind)}({mask}, {self.first_of(s.buffer, index.base)}, {value})"  # type: ignore[attr-defined]
+                return f"{h.use('store_where', kind)}({mask}, {self.buffer(s.buffer)}, {self.text(index.base)}, {value})"  # type: ignore[attr-defined]
             return f"{h.use('scatter_where', kind, index.dtype.element)}({mask}, {self.buffer(s.buffer)}, {self.text(index)}, {value})"
         if stride == 1:
             return f"*({h.memory_vector(kind)} *){self.address(s.buffer, index.base)} = {value}"  # type: ignore[attr-defined]

@@ -329,7 +329,7 @@ class CExpressions:
         if e.predicate is not None:
             mask = self.mask(e.predicate, kind.bits)
             if stride == 1:
-                return f"{h.use('load_where', kind)}({mask}, {self.first_of(e.buffer, index.base)})"  # type: ignore[attr-defined]
+                return f"{h.use('load_where', kind)}({mask}, {self.buffer(e.buffer)}, {self.text(index.base)})"  # type: ignore[attr-defined]
             return f"{h.use('gather_where', kind, index.dtype.element)}({mask}, {self.buffer(e.buffer)}, {self.text(index)})"
         if index.__class__ is not Ramp:
             return f"{h.use('gather', kind, index.dtype.element)}({self.buffer(e.buffer)}, {self.text(index)})"
@@ -356,10 +356,6 @@ class CExpressions:
     def address(self, buffer: Buffer, index: Expr) -> str:
         """The address of an element."""
         return f"&{self.buffer(buffer)}[{self.text(index)}]"
-
-    def first_of(self, buffer: Buffer, index: Expr) -> str:
-        """The address that a masked access begins at; it may lie outside an array, where no lane is touched, so it is no subscript."""
-        return f"{self.buffer(buffer)} + {self.text(index, SUM + 1)}"
 
     def _flat_index(self, buffer: Buffer, indices: tuple[Expr, ...], where: object) -> Expr:
         if len(indices) != 1:

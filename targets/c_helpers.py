@@ -201,18 +201,19 @@ def _gather_where(h: Helpers, name: str, kind: DType, index: str) -> str:
 
 
 def _load_where(h: Helpers, name: str, kind: DType) -> str:
+    """`first` may be outside the array, where no lane is touched: so it is no pointer."""
     t, bits = h.value_type(kind), kind.bits
-    body = [f"return {_vector(kind, 'mask[{i}] ? p[{i}] : 0', h)};"]
+    body = [f"return {_vector(kind, 'mask[{i}] ? p[first + {i}] : 0', h)};"]
     as_float = dtype(f"float{bits}").vector(kind.lanes) if bits >= 32 else None
     if as_float is not None and (as_float.element, kind.lanes) in _X86_FLOATS:  # a masked load of floats moves any bits
         floats, suffix = h.value_type(as_float), _X86_FLOATS[as_float.element, kind.lanes][1]
         integer = "int" if bits == 32 else "long long"
         special = (
             f"    typedef {integer} lanes_t __attribute__((vector_size({bits // 8 * kind.lanes})));\n"
-            f"    return ({t})__builtin_ia32_maskload{suffix}((const {floats} *)p, (lanes_t)mask);"
+            f"    return ({t})__builtin_ia32_maskload{suffix}((const {floats} *)(p + first), (lanes_t)mask);"
         )
         body = _on_x86("__AVX__", special, body)
-    return _function(h, f"{t} {name}({h.mask(bits, kind.lanes)} mask, const {h.scalar(kind)} *p)", *body)
+    return _function(h, f"{t} {name}({h.mask(bits, kind.lanes)} mask, const {h.scalar(kind)} *p, int64_t first)", *body)
 
 
 def _store_strided(h: Helpers, name: str, kind: DType) -> str:
@@ -232,8 +233,8 @@ def _scatter_where(h: Helpers, name: str, kind: DType, index: str) -> str:
 
 
 def _store_where(h: Helpers, name: str, kind: DType) -> str:
-    lines = [f"if (mask[{i}]) p[{i}] = v[{i}];" for i in range(kind.lanes)]
-    return _function(h, f"void {name}({h.mask(kind.bits, kind.lanes)} mask, {h.scalar(kind)} *p, {h.value_type(kind)} v)", *lines)
+    lines = [f"if (mask[{i}]) p[first + {i}] = v[{i}];" for i in range(kind.lanes)]
+    return _function(h, f"void {name}({h.mask(kind.bits, kind.lanes)} mask, {h.scalar(kind)} *p, int64_t first, {h.value_type(kind)} v)", *lines)
 
 
 # ------------------------------------------------------------------------------------------------------------ integer arithmetic

@@ -148,7 +148,7 @@ def histogram_program(rng: random.Random) -> Program:
     X, W = te.placeholder((rows, numbers), kind, "X"), te.placeholder((numbers,), dtype, "W")
     r, k = te.reduce_axis((0, rows), "r"), te.reduce_axis((0, numbers), "k")
     reduce = rng.choice((te.sum, te.sum, te.max, te.min))
-    init: Any = te.const(3, dtype) if rng.random() < 0.3 else None
+    init: Any = te.const(3, dtype) if reduce is not te.sum or rng.random() < 0.3 else None  # of no terms an extremum is the dtype's
     if rng.random() < 0.5:
         H = te.compute((bins,), lambda b: reduce(W[k], axis=[r, k], where=X[r, k] == b, init=init), name="H")
     else:

@@ -165,6 +165,17 @@ def test_math_functions_of_scalars_and_vectors():
         check_against_interpreter(func, outputs_for(func, [values]), ONE, rtol=1e-5)
 
 
+def test_a_masked_access_that_begins_before_an_array_makes_no_pointer_to_there():
+    """Which would be undefined, though no lane touches it; compilers that check the sizes of objects end the program (found by fuzzing)."""
+    A, B = Buffer("A", (8,)), Buffer("B", (8,))
+    index, four = at(const(-4), 8), broadcast(const(-1), 8)
+    read = load(A, [index], E.lt(four, index))
+    func = Func("before", (A, B), frozenset([B]), seq(store(B, [at(const(0), 8)], read), store(B, [index], read, E.lt(four, index))))
+    source = generate(legal(func), ONE).source
+    assert re.search(r"load_where\w*\(.*, A, -4\)", source) and re.search(r"store_where\w*\(.*, B, -4, ", source), source
+    check_against_interpreter(func, [np.arange(8, dtype="float32") + 1, np.full(8, 99, "float32")], ONE)
+
+
 def test_every_kind_of_access():
     """Strided, reversed, gathered, scattered, predicated; whole vectors at odd addresses; a guard inside a value."""
     A, X = Buffer("A", (200,)), Buffer("X", (64,), "int32")
