@@ -153,11 +153,11 @@ def histogram_program(rng: random.Random) -> Program:
         H = te.compute((bins,), lambda b: reduce(W[k], axis=[r, k], where=X[r, k] == b, init=init), name="H")
     else:
         H = te.compute((rows, bins), lambda i, b: reduce(W[k], axis=k, where=te.all(X[i, k] == b, k % 5 < 4), init=init), name="H")
-    output = H if rng.random() < 0.4 else te.compute(H.shape, lambda *i: H(*i) / 2 if reduce is te.sum and dtype in FLOATS else te.max(H(*i), 1), name="scaled")
+    output = H if rng.random() < 0.4 else te.compute(H.shape, lambda *i: te.max(H(*i) * 2, 1), name="scaled")
     program = Program([X, W], [output])
     program.facts[X] = Facts(bins, 0.0, True, integers((rows, numbers), kind, 0 if kind == "uint8" else -1, bins))
     program.facts[W] = Facts(9, 0.0, True, integers((numbers,), dtype, 0, 9))
-    program.facts[output] = Facts(9.0 * (rows * numbers + 1), 0.0, True)
+    program.facts[output] = Facts(18.0 * (rows * numbers + 1), 0.0, True)
     return program
 
 
