@@ -1,4 +1,4 @@
-"""Products of matrices on tensor cores, scheduled with either set of intrinsics, mma or wmma: for test_wmma.py, and at random for its property test."""
+"""Products of matrices on tensor cores, by either set of intrinsics, mma or wmma, and how they are run: for test_wmma.py and test_tensor_cores.py."""
 
 from __future__ import annotations
 
@@ -8,12 +8,22 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
+import tilewright as tw
 from tilewright import te
 from tilewright.te import tensor_cores, wmma
 from tilewright.te.tensor import Tensor
 from tilewright.te.wmma import product_name, store_name, wmma_name
 
+SM_80 = tw.Target("cuda", arch="sm_80", device="emulator", threads=2)
 MMA = {"f16": "float16", "bf16": "bfloat16", "s8": "int8", "u8": "uint8", "tf32": "float32"}
+
+
+def run_clean(schedule, args, arrays, target=SM_80):
+    """The module, after a run with every check of the emulator."""
+    module = tw.build(schedule, args, target=target, check="race")
+    module(*arrays)
+    assert module.report.faults == []
+    return module
 
 
 @dataclass

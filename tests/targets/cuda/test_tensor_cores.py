@@ -13,9 +13,9 @@ from tilewright.te.tensor_cores import KINDS
 from tilewright.tir.errors import ScheduleError, TargetError, TEError
 from tilewright.tir.interp import interpret
 
-SM_80 = tw.Target("cuda", arch="sm_80", device="emulator", threads=2)
+from .tensor_core_products import SM_80, run_clean
+
 SM_75 = tw.Target("cuda", arch="sm_75", device="emulator", threads=2)
-FAULTS = ("races", "out_of_bounds", "uninitialised", "divergence")
 
 
 def numbers(shape, dtype, seed=0):
@@ -30,15 +30,6 @@ def numbers(shape, dtype, seed=0):
 
 def operator(name, sizes, dtype):
     return getattr(te.library, name)(*sizes, dtype=dtype, acc_dtype="int32" if "int" in dtype else "float32")
-
-
-def run_clean(schedule, args, arrays, target=SM_80):
-    """The module, after a run with every check of the emulator."""
-    module = tw.build(schedule, args, target=target, check="race")
-    module(*arrays)
-    found = {fault: getattr(module.report, fault) for fault in FAULTS}
-    assert not any(found.values()), found
-    return module
 
 
 def product(name, a, b):

@@ -18,20 +18,9 @@ from tilewright.te.wmma import KINDS, SHAPES
 from tilewright.tir.errors import ScheduleError, TargetError, TEError
 from tilewright.tir.interp import interpret
 
-from .tensor_core_products import Product, random_product, whole_numbers
+from .tensor_core_products import SM_80, Product, random_product, run_clean, whole_numbers
 
-SM_80 = tw.Target("cuda", arch="sm_80", device="emulator", threads=2)
 SM_75 = tw.Target("cuda", arch="sm_75", device="emulator", threads=2)
-FAULTS = ("races", "out_of_bounds", "uninitialised", "divergence")
-
-
-def run_clean(schedule, args, arrays, target=SM_80):
-    """The module, after a run with every check of the emulator."""
-    module = tw.build(schedule, args, target=target, check="race")
-    module(*arrays)
-    found = {fault: getattr(module.report, fault) for fault in FAULTS}
-    assert not any(found.values()), found
-    return module
 
 
 def check(product, target=SM_80, seed=0):
